@@ -49,6 +49,6 @@ fuzz_target!(|bytes: &[u8]| {
     for run in &known {
         let state = runs.state(run);
         assert!(damage.is_none() || state.damage.is_some(), "damage is told");
-        let _ = (runs.deeds(run), runs.has_lapsed(run), runs.half_way(&known));
+        let _ = (runs.applied_run(run), runs.has_lapsed(run), runs.half_way(&known));
     }
 });

@@ -649,7 +649,7 @@ fn failed(attempt: &str, source: impl Error + Send + Sync + 'static) -> ExecuteE
 
 fn from_pci(attempt: &str, error: PciError) -> ExecuteError {
     let (unsupported, hint) = (error.is_unsupported(), error.hint().map(str::to_owned));
-    told(attempt, error, unsupported, hint)
+    execute_error(attempt, error, unsupported, hint)
 }
 
 /// The same of a number of VFs, which the kernel says to be busy, and we a VF that a process has, before anything is changed.
@@ -667,11 +667,11 @@ fn from_count(attempt: &str, error: PciError) -> ExecuteError {
 
 fn from_netlink(attempt: &str, error: NetlinkError) -> ExecuteError {
     let (unsupported, hint) = (error.is_unsupported(), error.hint().map(str::to_owned));
-    told(attempt, error, unsupported, hint)
+    execute_error(attempt, error, unsupported, hint)
 }
 
 /// An error of the host as one of an executor: what cannot be done, what is missing and how to mend that, or a failure.
-fn told(
+fn execute_error(
     attempt: &str,
     error: impl Error + Send + Sync + 'static,
     unsupported: bool,

@@ -120,7 +120,7 @@ impl<'a> Rehearsal<'a> {
 
         printer.doing("Scanning the board");
         let inventory: Inventory =
-            self.timed("scan", |_| told(ask(board, &["scan", "--json"], &[], TIMEOUT)?))?;
+            self.timed("scan", |_| parsed(ask(board, &["scan", "--json"], &[], TIMEOUT)?))?;
         evidence::scanned(&mut self.evidence, &inventory)?;
 
         let nics = self.nics.clone();
@@ -152,7 +152,7 @@ impl<'a> Rehearsal<'a> {
         // Nobody else's traffic is on a board.
         let output =
             self.timed("verify", |_| ask(board, &["verify", "--json", "--load", &model], &nics, allowed))?;
-        let verified: Verified = told(output)?;
+        let verified: Verified = parsed(output)?;
         self.evidence.verdicts = verified.verdicts;
         if let Some(measuring) = measuring {
             let wakes = latency::is_realtime(&self.file.model);
@@ -261,7 +261,7 @@ fn ask(board: &Board, arguments: &[&str], nics: &[String], allowed: Duration) ->
 }
 
 /// Reads the JSON that a verb printed; whether it holds is for the reader of the JSON.
-fn told<T: DeserializeOwned>(output: Output) -> Result<T, Failure> {
+fn parsed<T: DeserializeOwned>(output: Output) -> Result<T, Failure> {
     serde_json::from_slice(&output.stdout).map_err(|error| match output.status.success() {
         true => unreadable(&output.command, &output, &error.to_string()),
         false => boards::refused(&output.command, &output),

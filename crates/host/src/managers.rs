@@ -149,7 +149,7 @@ fn have_read(manager: Manager) -> Result<(), ManagerError> {
 
 /// What a manager was told of a PF, and has read as far as that is known; `None` when the file that is there is none of ours, or was
 /// changed by somebody who did not live to have it read.
-pub fn told(root: &Root, manager: Manager, pf: Bdf) -> Option<BTreeSet<Bdf>> {
+pub fn left_alone(root: &Root, manager: Manager, pf: Bdf) -> Option<BTreeSet<Bdf>> {
     if is_unread(root, manager, pf) { None } else { written(root, manager, pf) }
 }
 
@@ -246,10 +246,10 @@ mod tests {
         let root = Root::at(tree.path());
         let pf: Bdf = "0000:04:00.0".parse().unwrap();
         for manager in Manager::ALL {
-            assert_eq!(told(&root, manager, pf), Some(BTreeSet::new()));
+            assert_eq!(left_alone(&root, manager, pf), Some(BTreeSet::new()));
             for list in [&["0000:04:10.0", "0000:04:10.2"][..], &["0000:04:00.0"], &[]] {
                 leave_alone(&root, manager, pf, &functions(list)).unwrap();
-                assert_eq!(told(&root, manager, pf), Some(functions(list)));
+                assert_eq!(left_alone(&root, manager, pf), Some(functions(list)));
                 assert_eq!(
                     known(&root, manager),
                     if list.is_empty() { BTreeSet::new() } else { [pf].into() }
@@ -261,7 +261,7 @@ mod tests {
             let file = root.path(path(manager, pf));
             let changed = files::read_to_string(&file).unwrap().replace("10.0", "10.4");
             files::write_atomic(&file, changed.replacen("10.4", "10.6", 1)).unwrap();
-            assert_eq!(told(&root, manager, pf), None);
+            assert_eq!(left_alone(&root, manager, pf), None);
         }
     }
 
@@ -274,14 +274,14 @@ mod tests {
         for manager in Manager::ALL {
             for list in [&["0000:04:10.0"][..], &[]] {
                 write(&root, manager, pf, &functions(list)).unwrap();
-                assert_eq!(told(&root, manager, pf), None, "{manager}");
+                assert_eq!(left_alone(&root, manager, pf), None, "{manager}");
                 assert_eq!(written(&root, manager, pf), Some(functions(list)));
                 assert_eq!(known(&root, manager), [pf].into());
                 // Half a file that somebody was killed at goes as well.
                 let part = format!("{}.4194305.0123456789abcdef.part", path(manager, pf));
                 std::fs::write(root.path(&part), "").unwrap();
                 leave_alone(&root, manager, pf, &functions(list)).unwrap();
-                assert_eq!(told(&root, manager, pf), Some(functions(list)));
+                assert_eq!(left_alone(&root, manager, pf), Some(functions(list)));
                 assert!(!is_unread(&root, manager, pf) && !root.exists(&part));
             }
             assert!(known(&root, manager).is_empty());

@@ -325,7 +325,8 @@ impl StorageTaker {
         }
         made.map_err(|error| chain(&error))?.succeeded().map_err(|error| chain(&error))?;
         let runner = Runner { place, mark: &self.mark };
-        told(&runner.run(&command::lay_out(&format!("{directory}/{FILE}"), size))?, Mix::Write).map(drop)
+        reading_of(&runner.run(&command::lay_out(&format!("{directory}/{FILE}"), size))?, Mix::Write)
+            .map(drop)
     }
 
     /// Makes a file and fills it; gives its position in `made`.
@@ -426,7 +427,7 @@ fn was_ended(error: &PlaceError) -> bool {
 }
 
 /// Whether fio did what it was asked for; why not, else.
-fn told(raw: &RawOutput, mix: Mix) -> Result<Reading, String> {
+fn reading_of(raw: &RawOutput, mix: Mix) -> Result<Reading, String> {
     raw.is_whole(Tool::Fio)?;
     fio::json(raw.stdout.as_bytes(), mix).map_err(|error| match (&error, raw.stderr.trim()) {
         (OutputError::Empty { .. }, said) if !said.is_empty() => {
@@ -492,7 +493,7 @@ fn choose_way(
 fn refusal(arm: &Arm, way: IoMethod, block: u32, mark: &str) -> Option<String> {
     let runner = Runner { place: arm.place.as_ref(), mark };
     let read = runner.run(&command::trial(way, &arm.file, block));
-    read.and_then(|raw| told(&raw, Mix::Read)).err()
+    read.and_then(|raw| reading_of(&raw, Mix::Read)).err()
 }
 
 /// Cells with blocks that are smaller than an end takes are missing.

@@ -235,7 +235,7 @@ fn starting<'n, 'a>(
         if right {
             uplink::live(planner, nics, name, guest);
             tenant::live(planner, name, guest);
-            outdated::told(planner, &starting);
+            outdated::note(planner, &starting);
         }
         return (right && suspended).then_some(starting);
     }

@@ -17,7 +17,7 @@ const FUNCTION: [&str; 3] = ["function", "mac_is_kept", "home_driver"];
 const NIC: [&str; 4] = ["vfs", "settings", "path", "uplink_settings"];
 
 /// Says what of the model the guest `starting`, which is there, will have after its next start only.
-pub fn told<'a>(planner: &mut Planner<'a>, starting: &Starting<'_, 'a>) {
+pub fn note<'a>(planner: &mut Planner<'a>, starting: &Starting<'_, 'a>) {
     let name = starting.name;
     let found = planner.inventory.guests.get(name).and_then(|found| found.definition.as_ref());
     let Some(found) = found.filter(|_| starting.functions.len() == starting.guest.functions.len()) else {

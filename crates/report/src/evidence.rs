@@ -297,7 +297,7 @@ impl Evidence {
     }
 
     /// How many `expect:` lines came out so.
-    pub fn told(&self, told: Conclusion) -> usize {
+    pub fn expectations_with(&self, told: Conclusion) -> usize {
         self.rulings().iter().filter(|ruling| ruling.told == told).count()
     }
 
@@ -317,7 +317,7 @@ impl Evidence {
     }
 
     /// How many claims about latencies came out so.
-    pub(crate) fn claims_told(&self, told: Conclusion) -> usize {
+    pub(crate) fn claims_with(&self, told: Conclusion) -> usize {
         self.claims().iter().filter(|ruling| ruling.told == told).count()
     }
 

@@ -182,7 +182,7 @@ fn measured_tallies(evidence: &Evidence) -> Vec<Tally> {
         0 => "cells that should have been measured".to_owned(),
         some => format!("cells that should have been measured; {some} more were not reached"),
     };
-    let asked = evidence.rulings().len() - evidence.told(Conclusion::NotAsked);
+    let asked = evidence.rulings().len() - evidence.expectations_with(Conclusion::NotAsked);
     let mark = |symbol, word, class| Mark { symbol, word, class };
     let tally =
         |mark, count: usize, note: &str| Tally { mark, count, loud: count > 0, note: note.to_owned() };
@@ -191,12 +191,12 @@ fn measured_tallies(evidence: &Evidence) -> Vec<Tally> {
         tally(mark("?", "missing", "unknown"), counts.missing, &missing),
         tally(
             mark("✓", "hold", "pass"),
-            evidence.told(Conclusion::Holds),
+            evidence.expectations_with(Conclusion::Holds),
             "expectations, with their whole interval",
         ),
         tally(
             mark("✗", "do not hold", "fail"),
-            asked - evidence.told(Conclusion::Holds),
+            asked - evidence.expectations_with(Conclusion::Holds),
             "expectations, or they were not measured or cannot be told",
         ),
     ]

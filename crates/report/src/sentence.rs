@@ -55,12 +55,12 @@ fn text(seconds: f64) -> String {
 /// What was not shown because the run was over; nothing that is wrong.
 fn open(evidence: &Evidence) -> Vec<String> {
     let mut open = Vec::new();
-    match evidence.told(Conclusion::NotMeasured) {
+    match evidence.expectations_with(Conclusion::NotMeasured) {
         0 => {}
         1 => open.push("1 expectation was not measured".to_owned()),
         count => open.push(format!("{count} expectations were not measured")),
     }
-    match evidence.claims_told(Conclusion::NotMeasured) {
+    match evidence.claims_with(Conclusion::NotMeasured) {
         0 => {}
         1 => open.push("1 claim about latencies was not measured".to_owned()),
         count => open.push(format!("{count} claims about latencies were not measured")),
@@ -95,10 +95,10 @@ fn seen(evidence: &Evidence) -> Vec<String> {
     }
     if let Some(measurements) = &evidence.measurements {
         let counts = measurements.counts();
-        let not_asked = evidence.told(Conclusion::NotAsked);
+        let not_asked = evidence.expectations_with(Conclusion::NotAsked);
         let rulings = evidence.rulings().len() - not_asked;
         if rulings > 0 {
-            let holding = evidence.told(Conclusion::Holds);
+            let holding = evidence.expectations_with(Conclusion::Holds);
             let (lines, hold) =
                 if rulings == 1 { ("expectation", "holds") } else { ("expectations", "hold") };
             seen.push(format!("{holding} of {rulings} {lines} {hold}"));
@@ -116,7 +116,7 @@ fn seen(evidence: &Evidence) -> Vec<String> {
         }
     }
     if let Some(latency) = &evidence.latency {
-        let holding = evidence.claims_told(Conclusion::Holds);
+        let holding = evidence.claims_with(Conclusion::Holds);
         match latency.rulings.len() {
             0 => {}
             1 => seen.push(format!("{holding} of 1 claim about latencies holds")),
@@ -152,17 +152,17 @@ fn why(evidence: &Evidence) -> Vec<String> {
     }
     let expectations =
         |count: usize| if count == 1 { "1 expectation".to_owned() } else { format!("{count} expectations") };
-    match evidence.told(Conclusion::DoesNotHold) {
+    match evidence.expectations_with(Conclusion::DoesNotHold) {
         0 => {}
         1 => why.push("1 expectation does not hold".to_owned()),
         count => why.push(format!("{} do not hold", expectations(count))),
     }
-    match evidence.told(Conclusion::CannotBeTold) {
+    match evidence.expectations_with(Conclusion::CannotBeTold) {
         0 => {}
         count => why.push(format!("{} cannot be told", expectations(count))),
     }
     for (told, words) in [(Conclusion::DoesNotHold, "broken"), (Conclusion::CannotBeTold, "not proven")] {
-        match evidence.claims_told(told) {
+        match evidence.claims_with(told) {
             0 => {}
             1 => why.push(format!("1 claim about latencies is {words}")),
             count => why.push(format!("{count} claims about latencies are {words}")),

@@ -212,7 +212,7 @@ type Site = Option<usize>;
 /// What the agents told, each.
 type Answers = BTreeMap<Site, Result<Answer, String>>;
 
-fn told<'a>(answers: &'a Answers, site: &Site) -> Result<&'a Answer, String> {
+fn answer_of<'a>(answers: &'a Answers, site: &Site) -> Result<&'a Answer, String> {
     match answers.get(site) {
         Some(Ok(answer)) => Ok(answer),
         Some(Err(why)) => Err(why.clone()),
@@ -326,7 +326,7 @@ impl Round {
     fn asked(&self, number: usize, answers: &Answers) -> Result<ProbeResult, String> {
         let of = |number: usize| {
             let (site, at, _) = self.planned_probes[number];
-            let answer = told(answers, &site)?;
+            let answer = answer_of(answers, &site)?;
             answer.heard.asked.get(at).copied().ok_or_else(|| UNTOLD.to_owned())
         };
         let (site, _, to) = self.planned_probes[number];
@@ -353,7 +353,7 @@ impl Round {
 
     fn outcome(&self, number: usize, answers: &Answers) -> Found {
         let (from, send, to, stand, nonce) = self.frames[number];
-        let (sender, receiver) = match (told(answers, &from), told(answers, &to)) {
+        let (sender, receiver) = match (answer_of(answers, &from), answer_of(answers, &to)) {
             (Ok(sender), Ok(receiver)) => (sender, receiver),
             (Err(why), _) | (_, Err(why)) => return Found::Lost(why),
         };

@@ -7,7 +7,7 @@ use penstock_host::{
 use penstock_model::{Bdf, VfIndex, inventory::SecondaryController};
 use penstock_plan::{ControllerResources, DriveAction, ExecuteError, Fact};
 
-use super::told;
+use super::execute_error;
 
 /// What is seen of a fact: so, or what is so instead.
 type Seen = Result<(), String>;
@@ -125,5 +125,5 @@ fn ask(
 
 fn refused(attempt: &str, error: NvmeError) -> ExecuteError {
     let hint = error.hint().map(str::to_owned);
-    told(attempt, error, false, hint)
+    execute_error(attempt, error, false, hint)
 }

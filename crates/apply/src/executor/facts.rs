@@ -20,7 +20,7 @@ type Seen = Result<(), String>;
 pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteError> {
     match fact {
         Fact::LeftAlone { manager, pf, functions } => {
-            let told = managers::told(&executor.root, *manager, *pf);
+            let told = managers::left_alone(&executor.root, *manager, *pf);
             Ok(same(told.as_ref() == Some(functions), || {
                 match managers::is_unread(&executor.root, *manager, *pf) {
                     true => "it has not read its file".to_owned(),

@@ -13,7 +13,7 @@ use penstock_model::{
 };
 use penstock_plan::{ExecuteError, Fact, RealTimeAction};
 
-use super::told;
+use super::execute_error;
 
 /// What is seen of a fact: so, or what is so instead.
 type Seen = Result<(), String>;
@@ -173,17 +173,17 @@ fn shares(seen: &Schemata, wanted: &Schemata) -> Seen {
 
 fn from_knob(attempt: &str, error: KnobError) -> ExecuteError {
     let (unsupported, hint) = (error.is_unsupported(), error.hint().map(str::to_owned));
-    told(attempt, error, unsupported, hint)
+    execute_error(attempt, error, unsupported, hint)
 }
 
 fn from_cgroup(attempt: &str, error: CgroupError) -> ExecuteError {
     let hint = error.hint().map(str::to_owned);
-    told(attempt, error, false, hint)
+    execute_error(attempt, error, false, hint)
 }
 
 fn from_resctrl(attempt: &str, error: ResctrlError) -> ExecuteError {
     let hint = error.hint().map(str::to_owned);
-    told(attempt, error, false, hint)
+    execute_error(attempt, error, false, hint)
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ pub struct UnreadableRun {
 
 /// What a run did.
 #[derive(Clone, Debug)]
-pub struct Deeds {
+pub struct AppliedRun {
     /// What it was to do.
     pub plan: Plan,
     /// What became of that.
@@ -279,10 +279,10 @@ impl Runs {
     /// # Errors
     ///
     /// Its plan cannot be read. A damaged journal is none: see [`RunState::damage`].
-    pub fn deeds(&self, run: &KnownRun) -> Result<Deeds, StoreError> {
+    pub fn applied_run(&self, run: &KnownRun) -> Result<AppliedRun, StoreError> {
         let plan = self.plan(run)?;
         let state = self.state_by(run, || Ok(plan.clone()));
-        Ok(Deeds { plan, state })
+        Ok(AppliedRun { plan, state })
     }
 
     /// What a run was to do.

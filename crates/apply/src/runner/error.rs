@@ -94,7 +94,7 @@ pub enum ApplyError {
     #[error("nothing was changed, because it could not be recorded")]
     Journal(#[source] JournalError),
     /// A step failed; the steps before it were taken back.
-    #[error("step {step} failed ({action}); {}", told(undone.len(), not_undone))]
+    #[error("step {step} failed ({action}); {}", undo_in_words(undone.len(), not_undone))]
     RolledBack {
         /// The step's number in its plan.
         step: StepId,
@@ -109,7 +109,7 @@ pub enum ApplyError {
         not_undone: Vec<NotUndone>,
     },
     /// The user asked to stop; the steps before that were taken back.
-    #[error("cancelled at step {step}; {}", told(undone.len(), not_undone))]
+    #[error("cancelled at step {step}; {}", undo_in_words(undone.len(), not_undone))]
     Cancelled {
         /// The step that was being carried out, or would have been next.
         step: StepId,
@@ -140,7 +140,7 @@ pub enum ApplyError {
     },
 }
 
-fn told(undone: usize, not_undone: &[NotUndone]) -> String {
+fn undo_in_words(undone: usize, not_undone: &[NotUndone]) -> String {
     let text = match undone {
         0 if not_undone.is_empty() => "nothing was taken back".to_owned(),
         1 => "1 step was taken back".to_owned(),

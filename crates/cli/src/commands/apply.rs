@@ -21,7 +21,7 @@ use crate::{
     failure::{Failure, Status},
     model_file::{self, For, ModelFile},
     runtime::{
-        machine::{Alone, Machine, runs::Begun},
+        machine::{Machine, MachineLock, runs::Begun},
         progress::Kept,
     },
     settings::Settings,
@@ -169,7 +169,7 @@ impl Conducted {
 /// When the run cannot be begun. What its steps fail with is in [`Conducted`].
 pub fn carry_out(
     machine: &Machine,
-    alone: impl Into<Rc<Alone>>,
+    alone: impl Into<Rc<MachineLock>>,
     plan: Plan,
     mode: Mode,
     model: &ModelFile,
@@ -181,7 +181,7 @@ pub fn carry_out(
 
 fn begin(
     machine: &Machine,
-    alone: impl Into<Rc<Alone>>,
+    alone: impl Into<Rc<MachineLock>>,
     plan: &Plan,
     mode: Mode,
     model: &ModelFile,

@@ -28,7 +28,7 @@ use crate::{
     arguments,
     failure::{Failure, OrBadInput, Status},
     runtime::{
-        machine::{Alone, Machine, runs::who},
+        machine::{Machine, MachineLock, runs::who},
         progress,
     },
     settings::Settings,
@@ -262,7 +262,11 @@ pub fn run(
 /// # Errors
 ///
 /// The runs cannot be listed, an interrupt is pending, or somebody else has the lock by now.
-pub fn take_back_lapsed(machine: &Machine, alone: Alone, printer: &mut Printer) -> Result<Alone, Failure> {
+pub fn take_back_lapsed(
+    machine: &Machine,
+    alone: MachineLock,
+    printer: &mut Printer,
+) -> Result<MachineLock, Failure> {
     take_back(machine, alone, |_| false, printer)
 }
 
@@ -272,17 +276,21 @@ pub fn take_back_lapsed(machine: &Machine, alone: Alone, printer: &mut Printer) 
 /// # Errors
 ///
 /// As [`take_back_lapsed`].
-pub fn take_back_at_start(machine: &Machine, alone: Alone, printer: &mut Printer) -> Result<Alone, Failure> {
+pub fn take_back_at_start(
+    machine: &Machine,
+    alone: MachineLock,
+    printer: &mut Printer,
+) -> Result<MachineLock, Failure> {
     let unwatched = |run: &KnownRun| run.is_open() && !run.is_running() && matches!(watcher(run), Ok(None));
     take_back(machine, alone, unwatched, printer)
 }
 
 fn take_back(
     machine: &Machine,
-    mut alone: Alone,
+    mut alone: MachineLock,
     is_left_alone: impl Fn(&KnownRun) -> bool,
     printer: &mut Printer,
-) -> Result<Alone, Failure> {
+) -> Result<MachineLock, Failure> {
     let runs = machine.runs();
     let (all, _) = runs.list()?;
     let mut stay: Vec<RunId> = Vec::new();
@@ -328,12 +336,12 @@ fn take_back(
 /// Takes one run back, whatever of it is there.
 fn take_one_back(
     machine: &Machine,
-    mut alone: Alone,
+    mut alone: MachineLock,
     run: &KnownRun,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let deeds = machine.runs().deeds(run)?;
-    let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
+    let applied_run = machine.runs().applied_run(run)?;
+    let taken = [RunToUndo { id: run.id(), plan: &applied_run.plan, state: &applied_run.state }];
     let inventory = machine.inventory()?;
     let way = machine.way_back(&taken, &inventory)?;
     // As the guard would have taken it.
@@ -420,7 +428,7 @@ pub fn confirm(
     if let Some(other) = waiting.filter(|other| *other != run.id()) {
         printer.warn(format!("run {other} waits to be confirmed: `penstock confirm {other}`"));
     }
-    match told(run.id(), &given, given == ours) {
+    match decision_in_words(run.id(), &given, given == ours) {
         Ok(said) => {
             printer.document(&Confirmed { run: run.id(), said: said.clone() })?;
             printer.say(said);
@@ -445,7 +453,7 @@ fn nothing_to_confirm(named: Option<(RunId, bool)>, waiting: Option<RunId>) -> F
     })
 }
 
-fn told(run: RunId, given: &Decision, now: bool) -> Result<String, String> {
+fn decision_in_words(run: RunId, given: &Decision, now: bool) -> Result<String, String> {
     match given.verdict {
         Confirmation::Confirmed if now => Ok(format!("Run {run} is confirmed: what it did stays.")),
         Confirmation::Confirmed => Ok(format!("Run {run} was confirmed before, by {}.", given.who)),

@@ -7,7 +7,7 @@ use penstock_apply::{
     history::{
         Confirmation, Decision, KnownRun, Phase, Purpose, RunId, Runs, decision, recovery,
         recovery::{Kept, RunToUndo},
-        store::{Deeds, StoreError, UnreadableRun},
+        store::{AppliedRun, StoreError, UnreadableRun},
         succession::has_gone_on_from,
     },
     journal::CatchUpJournal,
@@ -22,7 +22,7 @@ use crate::{
     dangers,
     failure::{Failure, OrBadInput, Status},
     runtime::{
-        machine::{Alone, Machine, runs::who},
+        machine::{Machine, MachineLock, runs::who},
         progress,
     },
     settings::Settings,
@@ -138,20 +138,20 @@ pub fn run(
 /// When the machine cannot be looked at, a danger is not allowed, the decision cannot be written, or a step fails.
 pub fn take_back(
     machine: &Machine,
-    mut alone: Alone,
-    targets: &[(KnownRun, Deeds)],
+    mut alone: MachineLock,
+    targets: &[(KnownRun, AppliedRun)],
     allowed: Option<&[String]>,
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
-    for (run, deeds) in targets {
+    for (run, applied_run) in targets {
         printer.doing(format!("Undoing run {}: {}", run.id(), run.record.who));
-        if deeds.state.phase == Phase::Interrupted {
+        if applied_run.state.phase == Phase::Interrupted {
             printer.say(format!(
                 "Run {} was interrupted; steps whose outcome is unknown are checked.",
                 run.id()
             ));
         }
-        if let Some(damage) = &deeds.state.damage {
+        if let Some(damage) = &applied_run.state.damage {
             printer.warn(format!(
                 "run {} is damaged, so that all that it was to do is looked at and taken back where it is there: {damage}",
                 run.id()
@@ -160,7 +160,11 @@ pub fn take_back(
     }
     let taken: Vec<RunToUndo<'_>> = targets
         .iter()
-        .map(|(run, deeds)| RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state })
+        .map(|(run, applied_run)| RunToUndo {
+            id: run.id(),
+            plan: &applied_run.plan,
+            state: &applied_run.state,
+        })
         .collect();
     let inventory = machine.inventory()?;
     let way = machine.way_back(&taken, &inventory)?;
@@ -222,12 +226,12 @@ fn standing(
     all: &[KnownRun],
     purpose: &Purpose,
     printer: &mut Printer,
-) -> Vec<(KnownRun, Deeds)> {
+) -> Vec<(KnownRun, AppliedRun)> {
     let mut standing = Vec::new();
     for run in all.iter().filter(|run| run.record.purpose == *purpose) {
-        match runs.deeds(run) {
-            Ok(deeds) if deeds.state.phase == Phase::Nothing => {}
-            Ok(deeds) => standing.push((run.clone(), deeds)),
+        match runs.applied_run(run) {
+            Ok(applied_run) if applied_run.state.phase == Phase::Nothing => {}
+            Ok(applied_run) => standing.push((run.clone(), applied_run)),
             Err(error) => printer.warn(passed_over(run.id(), &error)),
         }
     }
@@ -249,15 +253,15 @@ fn choose(
     wanted: Option<RunId>,
     with_later: bool,
     printer: &mut Printer,
-) -> Result<Vec<(KnownRun, Deeds)>, Failure> {
-    let mut standing: Vec<(KnownRun, Deeds)> = Vec::new();
+) -> Result<Vec<(KnownRun, AppliedRun)>, Failure> {
+    let mut standing: Vec<(KnownRun, AppliedRun)> = Vec::new();
     for run in all.iter().filter(|run| !matches!(run.record.purpose, Purpose::Undo(_))) {
         if wanted.is_some_and(|wanted| run.id() < wanted && !has_gone_on_from(all, wanted, run.id())) {
             continue;
         }
-        match runs.deeds(run) {
-            Ok(deeds) if deeds.state.phase == Phase::Nothing => {}
-            Ok(deeds) => standing.push((run.clone(), deeds)),
+        match runs.applied_run(run) {
+            Ok(applied_run) if applied_run.state.phase == Phase::Nothing => {}
+            Ok(applied_run) => standing.push((run.clone(), applied_run)),
             Err(error) if wanted == Some(run.id()) => {
                 return Err(Failure::from(error).hint(format!(
                     "run {} cannot be undone without its plan; `penstock plan` says what is not as a model wants it",
@@ -291,10 +295,11 @@ fn choose(
         let earlier = of.into_iter().flat_map(|run| &run.record.supersedes);
         let new: Vec<RunId> = earlier.filter(|id| !chosen.contains(id)).copied().collect();
         chosen.extend(new);
-        let deeds = standing.iter().find(|(run, _)| run.id() == id).map(|(_, deeds)| deeds);
+        let applied_run = standing.iter().find(|(run, _)| run.id() == id).map(|(_, applied_run)| applied_run);
         let later = standing.iter().filter(|(run, _)| run.id() > id && !chosen.contains(&run.id()));
-        let on_it =
-            later.filter(|(_, later)| deeds.is_some_and(|deeds| recovery::shares(&deeds.plan, &later.plan)));
+        let on_it = later.filter(|(_, later)| {
+            applied_run.is_some_and(|applied_run| recovery::shares(&applied_run.plan, &later.plan))
+        });
         let on_it: Vec<RunId> = on_it.map(|(run, _)| run.id()).collect();
         if let (Some(later), false) = (on_it.first(), with_later) {
             let text = format!("run {later} came after run {id} and changed the same NICs, guests or files");
@@ -308,7 +313,7 @@ fn choose(
 }
 
 /// Whether taking the run `id` back takes any of `standing` back.
-fn leads_to_any(all: &[KnownRun], id: RunId, standing: &[(KnownRun, Deeds)]) -> bool {
+fn leads_to_any(all: &[KnownRun], id: RunId, standing: &[(KnownRun, AppliedRun)]) -> bool {
     standing.iter().any(|(run, _)| run.id() == id || has_gone_on_from(all, id, run.id()))
 }
 

@@ -58,15 +58,17 @@ fn realtime_of(plans: &[(&Plan, Vec<StepId>)]) -> Plan {
 fn off_now(machine: &Machine, file: &ModelFile) -> Result<Plan, Failure> {
     let runs = machine.runs();
     let (all, _) = runs.list()?;
-    let mut deeds = Vec::new();
+    let mut applied_runs = Vec::new();
     for run in all.iter().filter(|run| matches!(run.record.purpose, Purpose::Apply)) {
-        let deed = runs.deeds(run)?;
-        if deed.state.phase != Phase::Nothing {
-            deeds.push(deed);
+        let applied_run = runs.applied_run(run)?;
+        if applied_run.state.phase != Phase::Nothing {
+            applied_runs.push(applied_run);
         }
     }
-    let plans: Vec<(&Plan, Vec<StepId>)> =
-        deeds.iter().map(|deed| (&deed.plan, deed.state.standing().map(|(id, _)| id).collect())).collect();
+    let plans: Vec<(&Plan, Vec<StepId>)> = applied_runs
+        .iter()
+        .map(|applied_run| (&applied_run.plan, applied_run.state.standing().map(|(id, _)| id).collect()))
+        .collect();
     let off = undo(&realtime_of(&plans));
     if off.steps.is_empty() {
         let text = "this machine cannot be untuned: no run of Penstock has tuned it since it started";
@@ -104,14 +106,14 @@ impl<'a> Steps<'a> {
         let Some(run) = self.taken_off.clone() else { return Ok(()) };
         let alone = self.machine.lock()?;
         let runs = self.machine.runs();
-        let deeds = runs.deeds(&run)?;
-        if deeds.state.phase == Phase::Nothing {
+        let applied_run = runs.applied_run(&run)?;
+        if applied_run.state.phase == Phase::Nothing {
             self.taken_off = None;
             return Ok(());
         }
-        if let Some(why) = changed_since(&runs, &run, &deeds.plan)? {
+        if let Some(why) = changed_since(&runs, &run, &applied_run.plan)? {
             // It is another's machine by now: who looks what tunes it is not to take this for a part of that.
-            leave_off(&run, &deeds.state, &why)?;
+            leave_off(&run, &applied_run.state, &why)?;
             self.taken_off = None;
             let model = &self.file.source.name;
             let text = format!(
@@ -121,7 +123,7 @@ impl<'a> Steps<'a> {
             return Err(Failure::new(Status::DoesNotHold, text));
         }
         let inventory = self.machine.inventory()?;
-        let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
+        let taken = [RunToUndo { id: run.id(), plan: &applied_run.plan, state: &applied_run.state }];
         let way = self.machine.way_back(&taken, &inventory)?;
         let begun = self.machine.begin_undo(alone, std::slice::from_ref(&run), &way);
         self.machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())??;
@@ -168,9 +170,9 @@ fn changed_since(runs: &Runs, run: &KnownRun, off: &Plan) -> Result<Option<Failu
             Failure::new(Status::DoesNotHold, text)
                 .hint(format!("`penstock undo {ours}` tunes the machine all the same"))
         };
-        let deeds = runs.deeds(later).map_err(unknown)?;
-        let stands = |id: StepId| deeds.state.standing().any(|(standing, _)| standing == id);
-        let steps = deeds.plan.steps.iter().filter(|step| stands(step.id));
+        let applied_run = runs.applied_run(later).map_err(unknown)?;
+        let stands = |id: StepId| applied_run.state.standing().any(|(standing, _)| standing == id);
+        let steps = applied_run.plan.steps.iter().filter(|step| stands(step.id));
         let Some(same) = steps.flat_map(|step| sets(&step.action)).find(|set| ours.contains(set)) else {
             continue;
         };
@@ -372,7 +374,7 @@ mod tests {
             let runs = Runs::new(directory.path(), None);
             done(&runs, Purpose::Apply, tune(knob, 1), tune(knob, 0));
             let ours = done(&runs, Purpose::Apply, tune(knob, 0), tune(knob, 1));
-            let off = runs.deeds(&ours).unwrap().plan;
+            let off = runs.applied_run(&ours).unwrap().plan;
             assert!(changed_since(&runs, &ours, &off).unwrap().is_none(), "{what}");
             done(&runs, purpose, action, inverse);
             let why = changed_since(&runs, &ours, &off).unwrap().map(|why| why.in_one_line());
@@ -392,7 +394,7 @@ mod tests {
         let runs = Runs::new(directory.path(), None);
         let knob = Knob::ResumeLatency(2);
         let ours = done(&runs, Purpose::Apply, tune(knob, 0), tune(knob, 1));
-        let off = runs.deeds(&ours).unwrap().plan;
+        let off = runs.applied_run(&ours).unwrap().plan;
         let later = done(&runs, Purpose::Apply, tune(knob, 7), tune(knob, 0));
         penstock_host::files::write_atomic(later.directory.join("plan.json"), "{").unwrap();
         let why = changed_since(&runs, &ours, &off).unwrap_err();

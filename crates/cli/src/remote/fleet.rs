@@ -226,7 +226,7 @@ impl<'a> Fleet<'a> {
                 self.printer.explained(whole);
             }
             Reply::Failure { causes, hints } => {
-                let trouble = Trouble::told(&causes, &hints);
+                let trouble = Trouble::reported(&causes, &hints);
                 // Whatever stands in it, only this says of which machine it is.
                 let name = self.several().then(|| self.outcomes[at].host.to_string());
                 self.complain(at, &trouble, name.as_deref());

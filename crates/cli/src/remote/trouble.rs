@@ -22,7 +22,7 @@ impl Trouble {
     }
 
     /// What another machine told of its trouble.
-    pub fn told(causes: &[String], hints: &[String]) -> Trouble {
+    pub fn reported(causes: &[String], hints: &[String]) -> Trouble {
         let safe = |texts: &[String]| {
             let mut safe: Vec<String> =
                 texts.iter().take(MOST).map(|text| clip(&printable(text), LONGEST)).collect();

@@ -28,15 +28,15 @@ use crate::{
     settings::Settings,
 };
 
-mod alone;
 mod capabilities;
 pub mod incus;
+mod lock;
 mod others;
 mod overrides;
 pub mod run_states;
 pub mod runs;
 
-pub use alone::Alone;
+pub use lock::MachineLock;
 
 /// A machine that Penstock runs on, or a recorded tree of one.
 pub struct Machine {
@@ -76,7 +76,7 @@ impl Machine {
             journal: settings.journal.clone(),
             builtin: builtin(settings),
             peers: Vec::new(),
-            changing: PathBuf::from(alone::CHANGING),
+            changing: PathBuf::from(lock::CHANGING),
         }
     }
 

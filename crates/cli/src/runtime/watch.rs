@@ -91,7 +91,7 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
         goes_on = watch.sees_not(why, true, &lines, printer)?;
     }
     goes_on &= lines.tell(watch.state(), printer)?;
-    watch.watcher.deaf.clear();
+    watch.watcher.unheard.clear();
     if goes_on {
         watch.go_on(settings, &lines, printer)?;
     }
@@ -333,7 +333,7 @@ impl Watch {
                 goes_on &= self.sees_not(why, whole, lines, printer)?;
             }
         }
-        for why in recheck.broken.into_iter().chain(mem::take(&mut self.watcher.deaf)) {
+        for why in recheck.broken.into_iter().chain(mem::take(&mut self.watcher.unheard)) {
             goes_on &= lines.tell(WatchEvent::Blind { why }, printer)?;
         }
         if settled || sees_again || dropped {

@@ -80,7 +80,7 @@ impl<'a> ForeignNode<'a> {
 
     /// What it says, as a `T`. One that is none is an error.
     pub fn value<T: DeserializeOwned>(&self) -> Option<T> {
-        self.told(yaml::value(self.node))
+        self.noted(yaml::value(self.node))
     }
 
     /// Whether it is on, in any word of YAML 1.1 and 1.2 and of systemd (`parse_boolean` there). What is no such word is an error.
@@ -110,10 +110,10 @@ impl<'a> ForeignNode<'a> {
     fn setting_of(&self, key: VfKey, node: YamlNode) -> Option<VfSettings> {
         let entry = YamlEntry { key: key.name().to_owned(), key_span: self.span.clone(), value: node };
         let settings = YamlNode { span: self.node.span.clone(), value: YamlValue::Mapping(vec![entry]) };
-        self.told(yaml::value(&settings))
+        self.noted(yaml::value(&settings))
     }
 
-    fn told<T>(&self, read: Result<T, Diagnostic>) -> Option<T> {
+    fn noted<T>(&self, read: Result<T, Diagnostic>) -> Option<T> {
         // What to do is said to who writes a model.
         read.map_err(|found| {
             self.messages.push(self.file, Diagnostic { path: self.path.clone(), hint: None, ..found })

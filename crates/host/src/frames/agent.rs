@@ -20,7 +20,9 @@ use nix::{
 use penstock_model::Mac;
 use serde::{Deserialize, Serialize};
 
-use super::{Asking, Descriptors, Endpoint, FramesError, NeighbourProbe, draw, neighbour, socket, wire};
+use super::{
+    Descriptors, Endpoint, FramesError, NeighbourProbe, NeighbourProbes, draw, neighbour, socket, wire,
+};
 
 /// What an agent is to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,7 +155,7 @@ fn work(
         address: *address,
         awaited: true,
     });
-    let neighbour_probe = Asking::open(questions, |at| task.stands[at].mac, open)?;
+    let neighbour_probe = NeighbourProbes::open(questions, |at| task.stands[at].mac, open)?;
     let every = Duration::from_millis(task.every.clamp(10, LONGEST));
     let began = Instant::now();
     let mut agent = ProbeAgent {
@@ -187,7 +189,7 @@ fn work(
         sent: agent.sent,
         asked: agent
             .neighbour_probe
-            .told()
+            .tallies()
             .map(|(sent, errno, answered)| ProbeReport(sent, errno.map(|errno| errno as i32), answered))
             .collect(),
         listened: milliseconds(ended - began),
@@ -197,7 +199,7 @@ fn work(
 
 struct ProbeAgent {
     sockets: Vec<OwnedFd>,
-    neighbour_probe: Asking,
+    neighbour_probe: NeighbourProbes,
     arrived: BTreeSet<(u32, u64)>,
     sent: Vec<(u32, Option<i32>)>,
 }

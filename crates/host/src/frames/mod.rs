@@ -35,7 +35,7 @@ mod wire;
 
 pub use load::{Carried, load};
 use neighbour::Answer;
-use neighbour_probe::Asking;
+use neighbour_probe::NeighbourProbes;
 pub use neighbour_probe::{NeighbourProbe, ProbeResult};
 
 /// An interface that frames are sent from and received at.
@@ -197,7 +197,7 @@ pub fn reach_and_ask(
         [] => Vec::new(),
         _ => endpoints.iter().map(own).collect::<Result<Vec<_>, _>>()?,
     };
-    let neighbour_probe = Asking::open(
+    let neighbour_probe = NeighbourProbes::open(
         questions.iter().cloned(),
         |end| endpoints[end].mac,
         |end, ethertype| open(&endpoints[end], ethertype),
@@ -236,7 +236,7 @@ struct Run<'a> {
     endpoints: &'a [Endpoint],
     pairs: &'a [(usize, usize)],
     sockets: Vec<OwnedFd>,
-    neighbour_probe: Asking,
+    neighbour_probe: NeighbourProbes,
     nonce: [u8; NONCE],
     states: Vec<State>,
     /// Pairs of which nothing has arrived yet.
@@ -415,7 +415,7 @@ mod tests {
             endpoints: &endpoints,
             pairs: &[(0, 1); 7],
             sockets: vec![one.into(), other.into()],
-            neighbour_probe: Asking::open([], |_| unreachable!(), |_, _| unreachable!()).unwrap(),
+            neighbour_probe: NeighbourProbes::open([], |_| unreachable!(), |_, _| unreachable!()).unwrap(),
             nonce: [7; NONCE],
             states: vec![State::default(); 7],
             open: 7,

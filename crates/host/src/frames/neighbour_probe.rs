@@ -56,7 +56,7 @@ const EVERY: Duration = Duration::from_millis(300);
 const TOGETHER: Duration = Duration::from_millis(200);
 
 /// Questions with a socket for each end and kind.
-pub struct Asking {
+pub struct NeighbourProbes {
     pub sockets: Vec<OwnedFd>,
     /// By socket: the end that it is at.
     ends: Vec<usize>,
@@ -79,7 +79,7 @@ struct Open {
     answered: bool,
 }
 
-impl Asking {
+impl NeighbourProbes {
     /// Opens a socket with `open` for each end and ethertype of these questions; `own` is the MAC address of an end.
     ///
     /// # Errors
@@ -89,8 +89,8 @@ impl Asking {
         questions: impl IntoIterator<Item = NeighbourProbe>,
         own: impl Fn(usize) -> Mac,
         mut open: impl FnMut(usize, u16) -> Result<OwnedFd, FramesError>,
-    ) -> Result<Asking, FramesError> {
-        let mut neighbour_probe = Asking {
+    ) -> Result<NeighbourProbes, FramesError> {
+        let mut neighbour_probe = NeighbourProbes {
             sockets: Vec::new(),
             ends: Vec::new(),
             questions: Vec::new(),
@@ -181,7 +181,7 @@ impl Asking {
     }
 
     /// By question: how often it was asked, the last error of sending it, whether it was answered.
-    pub fn told(&self) -> impl Iterator<Item = (u32, Option<Errno>, bool)> {
+    pub fn tallies(&self) -> impl Iterator<Item = (u32, Option<Errno>, bool)> {
         self.questions.iter().map(|open| (open.sent, open.failed, open.answered))
     }
 

@@ -110,7 +110,7 @@ pub fn scan(root: &Root, links: Option<&mut dyn Links>) -> Inventory {
     inventory.uppers = uppers(&inventory, &reader);
     interfaces.note_others(&mut reader);
     for manager in Manager::ALL.into_iter().filter(|manager| managers::runs(root, *manager)) {
-        let (told, unread) = told(root, manager, &mut reader);
+        let (told, unread) = left_alone(root, manager, &mut reader);
         inventory.managers.insert(manager, told);
         if !unread.is_empty() {
             inventory.unread.insert(manager, unread);
@@ -140,7 +140,7 @@ pub fn online_cpus(root: &Root) -> CpuSet {
 
 /// What a manager was told to leave alone, by PF, and the PFs of which it has yet to read that. A file that somebody has changed
 /// counts as none.
-fn told(
+fn left_alone(
     root: &Root,
     manager: Manager,
     reader: &mut Reader<'_>,

@@ -73,7 +73,7 @@ impl<'a> Rules<'a> {
                 let chosen = machine.inventory.chosen_drivers.get(function);
                 let for_guest = self.wanted == Wanted::AsTheModelSays && step.guest.is_some();
                 if for_guest && driver.is_some() {
-                    broken.extend(untold(machine, *function));
+                    broken.extend(uninformed_managers(machine, *function));
                 }
                 if let (Some(chosen), Some(driver), true) = (chosen, driver, for_guest)
                     && chosen != driver
@@ -378,7 +378,7 @@ fn wanted_attributes(
 }
 
 /// The managers of interfaces that would take a function for theirs.
-fn untold(machine: &Machine, function: Bdf) -> Vec<String> {
+fn uninformed_managers(machine: &Machine, function: Bdf) -> Vec<String> {
     let Some(pf) = machine.pf(function).map(|pf| pf.bdf) else { return Vec::new() };
     let knows = |told: &std::collections::BTreeMap<Bdf, std::collections::BTreeSet<Bdf>>| {
         told.get(&pf).is_some_and(|functions| functions.contains(&function))

@@ -144,7 +144,7 @@ fn tune(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>, turn: Turn
             let why = match other {
                 None => "it was not read",
                 // What this machine does not have at all was told once.
-                Some(Reading::Absent) if told(knob) => return,
+                Some(Reading::Absent) if is_said_once(knob) => return,
                 Some(Reading::Absent) => "it is not there",
                 Some(Reading::Denied) => "it may not be read",
                 Some(Reading::Unreadable(why)) => why,
@@ -169,7 +169,7 @@ fn tune(planner: &mut Planner<'_>, wishes: &RealtimeRequirements<'_>, turn: Turn
 }
 
 /// Whether it is said once for all CPUs that a knob is not there.
-fn told(knob: Knob) -> bool {
+fn is_said_once(knob: Knob) -> bool {
     matches!(knob, Knob::Governor(_) | Knob::MinFrequency(_) | Knob::MaxFrequency(_))
 }
 

@@ -93,7 +93,7 @@ fn runs_are_numbered_kept_and_found_again() {
     assert!(damaged.is_empty());
     assert_eq!(all.iter().map(KnownRun::id).collect::<Vec<_>>(), [RunId(1), RunId(2)]);
     assert_eq!(all[0].record.boot.as_deref(), Some("boot"));
-    assert_eq!(runs.deeds(&all[0]).unwrap().state.phase, Phase::Applied);
+    assert_eq!(runs.applied_run(&all[0]).unwrap().state.phase, Phase::Applied);
     assert_eq!(files::read_to_string(all[0].directory.join("model.yaml")).unwrap(), "nics: {}\n");
     assert!(matches!(runs.find(RunId(3)), Err(StoreError::NoSuchRun(RunId(3)))));
 }
@@ -307,7 +307,7 @@ fn of_a_damaged_run_all_that_was_not_surely_taken_back_may_be_there() {
     // Without its plan nobody can tell.
     files::write_atomic(run.directory.join("plan.json"), "{").unwrap();
     assert_eq!(runs.state(&run).phase, Phase::Damaged);
-    assert!(runs.deeds(&run).is_err());
+    assert!(runs.applied_run(&run).is_err());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::{
     failure::{Failure, Status},
     model_file::ModelFile,
     runtime::{
-        machine::{Alone, Machine},
+        machine::{Machine, MachineLock},
         persisted,
     },
     ui::printer::Printer,
@@ -30,7 +30,7 @@ use crate::{
 pub fn run(
     arguments: &Apply,
     machine: &Machine,
-    mut alone: Alone,
+    mut alone: MachineLock,
     file: &ModelFile,
     inventory: Inventory,
     printer: &mut Printer,

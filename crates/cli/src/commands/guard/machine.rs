@@ -24,7 +24,7 @@ use super::watch::{Guarded, NoLock, RunEnd};
 use crate::{
     failure::{Failure, Status},
     runtime::{
-        machine::{Alone, Machine, runs::who},
+        machine::{Machine, MachineLock, runs::who},
         progress,
     },
     ui::printer::Printer,
@@ -53,7 +53,7 @@ pub struct Watched<'a> {
     run: KnownRun,
     plan: Plan,
     printer: &'a mut Printer,
-    alone: Option<Alone>,
+    alone: Option<MachineLock>,
     /// Since when somebody with another directory of states changes the machine.
     beside: Option<Duration>,
     deciding: Option<Lock>,
@@ -205,7 +205,7 @@ impl Guarded for Watched<'_> {
         self.run.record.who.process.is_alive()
     }
 
-    fn told(&mut self) -> Result<u64, String> {
+    fn activity(&mut self) -> Result<u64, String> {
         match files::length(self.run.directory.join("journal")) {
             Err(error) if error.is_missing() => Ok(0),
             length => length.map_err(|error| chain(&error)),

@@ -42,7 +42,7 @@ pub trait Guarded {
     /// Whether whoever carries the run out lives.
     fn lives(&mut self) -> bool;
     /// What is another number whenever the run has told something new.
-    fn told(&mut self) -> Result<u64, String>;
+    fn activity(&mut self) -> Result<u64, String>;
     /// Ends whoever carries the run out.
     fn kill(&mut self);
     /// Takes the machine's lock; had already is success.
@@ -157,7 +157,7 @@ impl Guard {
 
     /// Notes whether the run has told something new.
     fn listen(&mut self, world: &mut dyn Guarded) {
-        if let Ok(told) = world.told()
+        if let Ok(told) = world.activity()
             && self.told != Some(told)
         {
             (self.told, self.since) = (Some(told), world.now());

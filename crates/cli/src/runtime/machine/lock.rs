@@ -46,7 +46,7 @@ const NEEDS_ROOT: &str =
 
 /// That nobody else changes this machine, for as long as this is there. The kernel drops the locks of a process that dies.
 #[derive(Debug)]
-pub struct Alone {
+pub struct MachineLock {
     /// In the directory of states, where others look who is at work.
     state: Lock,
     /// At the same path whatever directories of states there are.
@@ -61,8 +61,8 @@ impl Machine {
     /// # Errors
     ///
     /// `Status::Busy` when another run holds it; when a lock cannot be made or taken.
-    pub fn lock(&self) -> Result<Alone, Failure> {
-        Alone::with(&self.state, self.lock_of_machine()?.as_deref(), LOCKS_OF_OTHERS)
+    pub fn lock(&self) -> Result<MachineLock, Failure> {
+        MachineLock::with(&self.state, self.lock_of_machine()?.as_deref(), LOCKS_OF_OTHERS)
     }
 
     /// As [`Machine::lock`], for a guard, which goes on in the end beside a change with another directory of states that does not end. `held` is
@@ -71,9 +71,12 @@ impl Machine {
     /// # Errors
     ///
     /// As [`Machine::lock`], until it goes on beside the other.
-    pub fn lock_for_guard(&self, held: &mut Option<Duration>) -> Result<(Alone, Option<String>), Failure> {
+    pub fn lock_for_guard(
+        &self,
+        held: &mut Option<Duration>,
+    ) -> Result<(MachineLock, Option<String>), Failure> {
         let common = self.lock_of_machine()?;
-        Alone::for_guard(&self.state, common.as_deref(), LOCKS_OF_OTHERS, OTHERS_HANG, held)
+        MachineLock::for_guard(&self.state, common.as_deref(), LOCKS_OF_OTHERS, OTHERS_HANG, held)
     }
 
     /// The lock that all have in common who change the functions and interfaces of one network namespace, which are one machine to Penstock.
@@ -92,31 +95,31 @@ impl Machine {
     }
 }
 
-impl Alone {
+impl MachineLock {
     /// By the lock in a directory of states, and by the one that is common to several, for which it is waited this long. The former is not held
     /// meanwhile, or an `undo` would find it held, and nothing is written into it: whoever watches it would see a change that is none.
-    fn with(state: &Path, common: Option<&Path>, timeout: Duration) -> Result<Alone, Failure> {
-        let mut alone = Alone::of_state(state)?;
+    fn with(state: &Path, common: Option<&Path>, timeout: Duration) -> Result<MachineLock, Failure> {
+        let mut alone = MachineLock::of_state(state)?;
         if let Some(path) = common {
             alone = match lock_common(path, Duration::ZERO)? {
-                Some(machine) => Alone { machine, ..alone },
+                Some(machine) => MachineLock { machine, ..alone },
                 None => {
                     drop(alone);
                     let machine = lock_common(path, timeout)?.ok_or_else(|| busy(path, SEE_STATUS_THERE))?;
-                    Alone { machine, ..Alone::of_state(state)? }
+                    MachineLock { machine, ..MachineLock::of_state(state)? }
                 }
             };
         }
-        Ok(alone.told())
+        Ok(alone.announced())
     }
 
     /// By the lock in a directory of states alone, which does not say so yet.
-    fn of_state(state: &Path) -> Result<Alone, Failure> {
+    fn of_state(state: &Path) -> Result<MachineLock, Failure> {
         files::create_dir_all(state).map_err(|error| Failure::from(error).hint(NEEDS_ROOT))?;
         let path = state.join("lock");
         let lock = Lock::try_exclusive(&path).map_err(|error| Failure::from(error).hint(NEEDS_ROOT))?;
         let state = lock.ok_or_else(|| busy(&path, SEE_STATUS))?;
-        Ok(Alone { state, machine: None, in_use: BTreeSet::new() })
+        Ok(MachineLock { state, machine: None, in_use: BTreeSet::new() })
     }
 
     /// As [`Machine::lock_for_guard`], which goes on `at_last` after a time.
@@ -126,8 +129,8 @@ impl Alone {
         timeout: Duration,
         at_last: Duration,
         held: &mut Option<Duration>,
-    ) -> Result<(Alone, Option<String>), Failure> {
-        let failure = match Alone::with(state, common, timeout) {
+    ) -> Result<(MachineLock, Option<String>), Failure> {
+        let failure = match MachineLock::with(state, common, timeout) {
             Err(failure) if failure.status == Status::Busy => failure,
             done => {
                 *held = None;
@@ -135,20 +138,20 @@ impl Alone {
             }
         };
         // Who has this directory of states too is waited for, however long it takes.
-        let Ok(alone) = Alone::of_state(state) else {
+        let Ok(alone) = MachineLock::of_state(state) else {
             *held = None;
             return Err(failure);
         };
         let now = boot::elapsed();
         let since = *held.get_or_insert(now);
         match now.saturating_sub(since) >= at_last {
-            true => Ok((alone.told(), Some(failure.in_one_line()))),
+            true => Ok((alone.announced(), Some(failure.in_one_line()))),
             false => Err(failure),
         }
     }
 
     /// Writes into the locks who has them.
-    fn told(mut self) -> Alone {
+    fn announced(mut self) -> MachineLock {
         // It is only told to others: a full disk must not keep anybody from putting things right.
         if let Ok(text) = serde_json::to_string(&who()) {
             for lock in std::iter::once(&mut self.state).chain(&mut self.machine) {
@@ -204,7 +207,7 @@ mod tests {
         let at = |name: &str| there.path().join(name);
         let alone = |state: &str, common: &str| {
             let common = at(common);
-            Alone::with(&at(state), Some(&common), Duration::from_millis(20))
+            MachineLock::with(&at(state), Some(&common), Duration::from_millis(20))
         };
         let first = alone("one", "machine").unwrap();
         let failure = alone("two", "machine").unwrap_err();
@@ -224,7 +227,7 @@ mod tests {
         let at = |name: &str| there.path().join(name);
         let common = at("machine");
         let with = |state: &str, timeout: u64| {
-            Alone::with(&at(state), Some(&common), Duration::from_millis(timeout))
+            MachineLock::with(&at(state), Some(&common), Duration::from_millis(timeout))
         };
         drop(with("two", 0).unwrap());
         let before = (files::stamp(at("two/lock")), files::read(at("two/lock")).unwrap());
@@ -257,10 +260,10 @@ mod tests {
         let at = |name: &str| there.path().join(name);
         let common = at("machine");
         let guard = |at_last: Duration, held: &mut Option<Duration>| {
-            Alone::for_guard(&at("two"), Some(&common), Duration::ZERO, at_last, held)
+            MachineLock::for_guard(&at("two"), Some(&common), Duration::ZERO, at_last, held)
         };
         let (mut held, hour) = (None, Duration::from_secs(3600));
-        let hangs = Alone::with(&at("one"), Some(&common), Duration::ZERO).unwrap();
+        let hangs = MachineLock::with(&at("one"), Some(&common), Duration::ZERO).unwrap();
         assert_eq!(guard(hour, &mut held).unwrap_err().status, Status::Busy);
         assert!(held.is_some());
         let (alone, beside) = guard(Duration::ZERO, &mut held).unwrap();

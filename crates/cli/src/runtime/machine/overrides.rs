@@ -27,9 +27,12 @@ impl Machine {
         let Ok((known, _)) = runs.list() else { return };
         let mut own = Vec::new();
         for run in known.iter().rev().filter(|run| !runs.was_reset_since(run)) {
-            let Ok(deeds) = runs.deeds(run) else { continue };
-            let actions =
-                deeds.plan.steps.iter().flat_map(|step| std::iter::once(&step.action).chain(&step.inverse));
+            let Ok(applied_run) = runs.applied_run(run) else { continue };
+            let actions = applied_run
+                .plan
+                .steps
+                .iter()
+                .flat_map(|step| std::iter::once(&step.action).chain(&step.inverse));
             for action in actions {
                 if let Action::Function(FunctionAction::SetDriver { function, driver: Some(driver), .. }) =
                     action

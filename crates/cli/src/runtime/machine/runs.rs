@@ -25,7 +25,7 @@ use penstock_host::{
 use penstock_model::{Bdf, Inventory};
 use penstock_plan::{Executors, Plan, StepId, persist};
 
-use super::{Alone, Machine};
+use super::{Machine, MachineLock};
 use crate::{
     failure::{Failure, Status},
     model_file::ModelFile,
@@ -34,7 +34,7 @@ use crate::{
 
 /// A run that was begun: nobody else changes the machine while this is there.
 pub struct Begun {
-    alone: Rc<Alone>,
+    alone: Rc<MachineLock>,
     /// The run; `None` when there is nothing to do and nothing to go on from, and for an undo that could not be recorded.
     pub run: Option<KnownRun>,
     journal: Box<dyn Journal>,
@@ -124,7 +124,7 @@ impl Machine {
     /// `Status::Busy` while an earlier run waits to be confirmed; when the runs cannot be listed, or the new one not be recorded.
     pub fn begin(
         &self,
-        alone: impl Into<Rc<Alone>>,
+        alone: impl Into<Rc<MachineLock>>,
         plan: &Plan,
         mode: Mode,
         model: &ModelFile,
@@ -204,7 +204,7 @@ impl Machine {
 
     /// Begins to take `targets` back by `way`; the caller holds the lock. Where that cannot be recorded, on a full disk, it goes on
     /// all the same: the next undo looks at the machine, and passes over what is so already.
-    pub fn begin_undo(&self, alone: Alone, targets: &[KnownRun], way: &UndoPlan) -> Begun {
+    pub fn begin_undo(&self, alone: MachineLock, targets: &[KnownRun], way: &UndoPlan) -> Begun {
         let alone = Rc::new(alone);
         let runs = self.runs();
         let ids: Vec<RunId> = targets.iter().map(KnownRun::id).collect();
@@ -268,8 +268,8 @@ impl Machine {
     fn overrides_left_by(&self, runs: &Runs, of: &[&KnownRun], said: &mut Vec<String>) -> Vec<Bdf> {
         let mut left = BTreeSet::new();
         for run in of {
-            if let Ok(deeds) = runs.deeds(run) {
-                left.extend(self.left_overrides(run.id(), &deeds.plan, &deeds.state, said));
+            if let Ok(applied_run) = runs.applied_run(run) {
+                left.extend(self.left_overrides(run.id(), &applied_run.plan, &applied_run.state, said));
             }
         }
         left.into_iter().collect()
@@ -630,8 +630,8 @@ mod tests {
         let place = machine.root.path(persist::MODEL);
         files::create_dir_all(place.parent().unwrap()).unwrap();
         files::write_atomic(&place, "edited").unwrap();
-        let deeds = machine.runs().deeds(&run).unwrap();
-        let taken = [RunToUndo { id: run.id(), plan: &deeds.plan, state: &deeds.state }];
+        let applied_run = machine.runs().applied_run(&run).unwrap();
+        let taken = [RunToUndo { id: run.id(), plan: &applied_run.plan, state: &applied_run.state }];
         let way = machine.way_back(&taken, &Inventory::default()).unwrap();
         (run, place, way)
     }

@@ -67,7 +67,7 @@ impl WatchEvent {
             counts,
             verdicts: verdicts.cloned().collect(),
             glance_every: schedule.every().as_secs_f64(),
-            unheard: watcher.deaf.clone(),
+            unheard: watcher.unheard.clone(),
         }
     }
 }

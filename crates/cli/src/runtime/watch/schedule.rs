@@ -8,7 +8,7 @@ const OFTEN: Duration = Duration::from_millis(800);
 /// How seldom at most.
 const SELDOM: Duration = Duration::from_secs(10);
 
-/// What share of a core the glances may take.
+/// What share of a core the polls may take.
 const GLANCES: f64 = 0.0007;
 
 /// What share the looks at everything may take that come without any event: nothing that was missed stays so for ever.

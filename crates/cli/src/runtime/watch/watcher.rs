@@ -143,7 +143,7 @@ pub struct Watcher {
     pub known: Known,
     pub poller: EventPoller<SourceName>,
     /// What cannot be listened to, and why; for whoever has not been told.
-    pub deaf: Vec<String>,
+    pub unheard: Vec<String>,
     /// The guests that Incus was seen to run, and that Penstock has not defined since; each with its last process. They are left alone, also
     /// when they have stopped: what Penstock would do about that makes second ones.
     of_incus: BTreeMap<GuestName, Running>,
@@ -153,7 +153,7 @@ pub struct Watcher {
     said: BTreeSet<String>,
     inventory: Inventory,
     nics: IndexMap<NicName, Bdf>,
-    glances: BTreeMap<NicName, Poll>,
+    polls: BTreeMap<NicName, Poll>,
 }
 
 /// What of a NIC makes no event when it changes.
@@ -170,14 +170,14 @@ impl Watcher {
             file,
             known: Known::default(),
             poller: EventPoller::default(),
-            deaf: Vec::new(),
+            unheard: Vec::new(),
             of_incus,
             as_run: None,
             polled: BTreeSet::new(),
             said: BTreeSet::new(),
             inventory: Inventory::default(),
             nics: IndexMap::new(),
-            glances: BTreeMap::new(),
+            polls: BTreeMap::new(),
         }
     }
 
@@ -200,7 +200,7 @@ impl Watcher {
         for name in new {
             // The inventory is older, and what it has is what is judged.
             let sriov = self.nics.get(&name).and_then(|pf| self.inventory.pf(*pf)?.sriov.as_ref());
-            if let (Some(sriov), Some(poll)) = (sriov, self.glances.get_mut(&name)) {
+            if let (Some(sriov), Some(poll)) = (sriov, self.polls.get_mut(&name)) {
                 poll.autoprobe = Some(sriov.autoprobe);
             }
         }
@@ -394,7 +394,7 @@ impl Watcher {
         for pf in
             owned.iter().flat_map(|guest| &guest.functions).filter(|function| function.name.vf.is_none())
         {
-            self.glances.remove(&pf.name.nic);
+            self.polls.remove(&pf.name.nic);
         }
     }
 
@@ -429,7 +429,7 @@ impl Watcher {
     /// Looks whether anything has changed that makes no event.
     pub fn poll(&mut self) -> Recheck {
         let mut recheck = Recheck::default();
-        for (name, poll) in &mut self.glances {
+        for (name, poll) in &mut self.polls {
             // A PF that cannot be asked any more has gone, which is an event.
             let vfs = poll.vfs.as_mut().is_some_and(|vfs| vfs.differs().unwrap_or(false));
             let autoprobe = self.nics.get(name).and_then(|pf| autoprobe(*pf));
@@ -450,7 +450,7 @@ impl Watcher {
             let Some(pf) = self.nics.get(&name).copied() else { continue };
             let namespace = self.owner_of(&name);
             let vfs = self.vfs_of(namespace, pf).unwrap_or_default();
-            self.glances.insert(name, Poll { vfs, autoprobe: autoprobe(pf) });
+            self.polls.insert(name, Poll { vfs, autoprobe: autoprobe(pf) });
         }
     }
 
@@ -521,7 +521,7 @@ impl Watcher {
                 Err(why) => {
                     let told = format!("{what}: changes are only seen now and then: {why}");
                     if self.said.insert(told.clone()) {
-                        self.deaf.push(told);
+                        self.unheard.push(told);
                     }
                 }
             }

@@ -22,13 +22,13 @@ pub fn kept<'a>(root: &Root, units: &'a [String]) -> Result<Vec<&'a String>, Str
     }
     let asked = Command::new("systemctl").arg("is-active").args(units).deadline(MOMENT).run();
     let answer = asked.map_err(|error| chain(&error))?;
-    told(units, &answer.text()).ok_or_else(|| {
+    running_of(units, &answer.text()).ok_or_else(|| {
         format!("systemd does not tell whether {} runs: {}", units.join(" or "), answer.errors().trim())
     })
 }
 
 /// Those of `units` that run by this answer, which has a line for each.
-fn told<'a>(units: &'a [String], answer: &str) -> Option<Vec<&'a String>> {
+fn running_of<'a>(units: &'a [String], answer: &str) -> Option<Vec<&'a String>> {
     let states: Vec<&str> = answer.lines().map(str::trim).collect();
     let kept = units.iter().zip(&states).filter(|(_, state)| !AT_REST.contains(*state));
     (states.len() == units.len()).then(|| kept.map(|(unit, _)| unit).collect())
@@ -41,7 +41,8 @@ mod tests {
     #[test]
     fn a_unit_that_is_to_be_started_again_is_kept_and_an_answer_about_fewer_is_none() {
         let units = ["a", "b"].map(str::to_owned);
-        let kept = |answer| told(&units, answer).map(|kept| kept.into_iter().cloned().collect::<Vec<_>>());
+        let kept =
+            |answer| running_of(&units, answer).map(|kept| kept.into_iter().cloned().collect::<Vec<_>>());
         assert_eq!(kept("active\ninactive\n"), Some(vec!["a".to_owned()]));
         assert_eq!(kept("unknown\nactivating\n"), Some(vec!["b".to_owned()]));
         assert_eq!(kept("failed\ninactive\n"), Some(Vec::new()));

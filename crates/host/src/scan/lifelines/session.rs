@@ -68,7 +68,7 @@ pub(super) fn connections(
     let mut ports = BTreeSet::from([SSH]);
     let (mut proven, mut looped) = (false, false);
     if let Some(text) = &started.ssh_connection {
-        match told(text) {
+        match parse_connection(text) {
             Some((connection, at)) => {
                 ports.insert(at);
                 looped = inside(connection.peer);
@@ -154,7 +154,7 @@ fn keep(found: &mut Vec<Connection>, connection: Connection) {
 }
 
 /// What `SSH_CONNECTION` tells, with the server's port.
-fn told(text: &str) -> Option<(Connection, u16)> {
+fn parse_connection(text: &str) -> Option<(Connection, u16)> {
     let fields: Vec<&str> = text.split_whitespace().collect();
     let [peer, _, local, port] = fields[..] else { return None };
     let (peer, interface) = match peer.split_once('%') {

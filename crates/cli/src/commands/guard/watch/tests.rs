@@ -134,7 +134,7 @@ impl Guarded for World {
         let lives = !self.killed && (self.clock < ENDS || self.course == Course::Hangs);
         self.fails("lives").is_ok() && lives
     }
-    fn told(&mut self) -> Result<u64, String> {
+    fn activity(&mut self) -> Result<u64, String> {
         self.fails("told").map(|()| self.clock.min(ENDS).as_millis() as u64)
     }
     fn kill(&mut self) {
