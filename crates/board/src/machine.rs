@@ -116,7 +116,8 @@ impl Run<'_> {
     ///
     /// # Errors
     ///
-    /// When no port is free, a switch or QEMU does not start, QEMU's sockets are not there within 30 s, or `note` fails.
+    /// When no port is free, a switch or QEMU does not start, QEMU ends or its sockets are not there within 30 s, or `note` fails;
+    /// [`BoardError::Interrupted`] when an interrupt comes meanwhile.
     pub fn start(&self, resumes: bool, note: Note<'_>) -> Result<Machine, BoardError> {
         let run = PerRun { port: free_port()?, resumes };
         for name in [SERIAL_SOCKET, CONTROL_SOCKET, EMULATOR_LOG, RESET_LOG] {

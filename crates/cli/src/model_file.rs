@@ -211,7 +211,7 @@ impl Rejected {
 /// # Errors
 ///
 /// `Status::BadInput` when the file cannot be read or is wrong; what is wrong has been printed. With `strict` also when it has
-/// warnings.
+/// warnings. `Status::Interrupted` when an interrupt comes while the file is waited for.
 pub fn read(
     path: &Path,
     strict: Strict,
@@ -431,7 +431,8 @@ pub fn explain_generate(error: &GenerateError, source: &Source, printer: &mut Pr
 ///
 /// # Errors
 ///
-/// `Status::BadInput` when the file cannot be read, is too large, is no inventory, or is of a newer version.
+/// `Status::BadInput` when the file cannot be read, is too large, is no inventory, or is of a newer version; `Status::Interrupted` when an
+/// interrupt comes while it is waited for.
 pub fn read_inventory(path: &Path) -> Result<Inventory, Failure> {
     let how = "make one with `penstock scan --json > inventory.json` on the machine";
     let read = named(files::read_named_by_user(path, INVENTORY_LIMIT));

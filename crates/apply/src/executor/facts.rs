@@ -16,7 +16,8 @@ type Seen = Result<(), String>;
 ///
 /// # Errors
 ///
-/// When that cannot be seen: the kernel or the driver does not tell of it.
+/// When that cannot be seen: the kernel or the driver does not tell of it, its PF has no interface here to be asked at, or it is a guest's. A file
+/// of ours, or one of an interface's, that cannot be read is told as not so.
 pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteError> {
     match fact {
         Fact::LeftAlone { manager, pf, functions } => {

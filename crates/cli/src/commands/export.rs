@@ -53,7 +53,8 @@ fn format(to: ExportTo) -> ExportFormat {
 ///
 /// # Errors
 ///
-/// For a model that is wrong or does not fit the machine, an inventory that is none, and when a file cannot be written.
+/// For a model that is wrong or does not fit the machine, an inventory that is none, something else in the place of a generated file, and
+/// when the machine's guests cannot be seen or a file cannot be written.
 pub fn run(arguments: &Export, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let wanted = For::of(arguments.inventory.as_deref(), true, settings);
     let file = model_file::read_subject(&arguments.subject, wanted, printer)?;

@@ -66,7 +66,8 @@ enum State {
 ///
 /// # Errors
 ///
-/// For a model that is wrong or does not fit, a template that cannot be rendered, and when a file cannot be read or written.
+/// For a model that is wrong or does not fit, an inventory that is none, a template that cannot be rendered, and when a file cannot be read or
+/// written, or with `--here` the machine's guests not be seen.
 pub fn run(arguments: &Generate, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let file = model_file::read_subject(
         &arguments.subject,

@@ -43,8 +43,9 @@ pub struct PlanDocument<'a> {
 ///
 /// # Errors
 ///
-/// For a model that is wrong or does not fit, a danger that is not allowed, `Status::DoesNotHold` when the model can come true only
-/// after a reboot, and a defect of the planner that the checker finds.
+/// For a model that is wrong; `Status::DoesNotFit` for one that does not fit, and for one that can come true only after a reboot; for a danger
+/// that is not allowed, for something else in the place of a generated file, and for what keeps `--persist` from being planned; when the
+/// machine's guests cannot be seen; for a defect of the planner that the checker finds.
 pub fn run(
     arguments: &arguments::Plan,
     settings: &Settings,

@@ -19,8 +19,9 @@ use crate::{
 ///
 /// # Errors
 ///
-/// For a model that is wrong or gives no board; when the board does not boot, a verb in it fails, or the run directory cannot be
-/// written. What was seen until then is kept and printed all the same.
+/// For a model that is wrong or gives no board; when the run directory cannot be had, the board does not boot, a verb in it fails, or the run
+/// directory cannot be written. Once that directory is there, what was seen until then is kept in it all the same, and with `--json` printed
+/// where the board or a verb has failed.
 pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if arguments.measure.is_none() && arguments.tuning.is_given() {
         let text = "it was said how to measure, and not that anything is to be measured";

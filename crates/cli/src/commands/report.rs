@@ -21,8 +21,8 @@ use crate::{
 ///
 /// # Errors
 ///
-/// `Status::BadInput` for a directory that is no run, for options that do not go together, and when what is written would overwrite
-/// something; when a file cannot be written.
+/// `Status::BadInput` for a directory that is no run, for options that do not go together, and with `--redact`, when the directory of the copy
+/// is not empty; when a file cannot be written.
 pub fn run(arguments: &Report, printer: &mut Printer) -> Result<Status, Failure> {
     match arguments.runs.as_slice() {
         [run] if arguments.redact => redacted::write(&KeptRun::read(run)?, arguments, printer),

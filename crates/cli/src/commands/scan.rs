@@ -22,7 +22,8 @@ use crate::{
 /// # Errors
 ///
 /// For a recorded tree that is none, a model that is wrong, another run at work where `--probe` needs the lock, and
-/// `Status::DoesNotFit` where there is no NIC to make a model of.
+/// `Status::DoesNotFit` where there is no NIC to make a model of; when this machine's guests cannot be seen, or what `--probe` has found
+/// not be kept.
 pub fn run(arguments: &Scan, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     let root = arguments.root.as_deref().map_or_else(|| Ok(Root::system()), machine::recorded)?;
     let machine = Machine::at(root, settings);

@@ -98,7 +98,7 @@ pub struct GuestRequests {
 /// # Errors
 ///
 /// When the runs cannot be listed, or standard output takes nothing. Guests that cannot be seen are told of beside the rest, and count
-/// in the status.
+/// in the status. With `--watch` as [`live_status::run`].
 pub fn run(arguments: &StatusRequest, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if arguments.watch {
         return live_status::run(arguments, settings, printer);

@@ -36,7 +36,8 @@ pub struct Verified {
 ///
 /// # Errors
 ///
-/// For a model that is wrong, and when the machine or its guests cannot be looked at. A NIC that is not there has a verdict.
+/// For a model that is wrong, when the machine or its guests cannot be looked at, and when standard output takes nothing. A NIC that is not
+/// there has a verdict. With `--watch` as [`watch::run`].
 pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if arguments.watch {
         return watch::run(arguments, settings, printer);

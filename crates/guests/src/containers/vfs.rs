@@ -46,7 +46,7 @@ const RANDOM: &str = "1";
 ///
 /// # Errors
 ///
-/// [`GuestError::WrongMac`] when it has another, and the one that is wanted cannot be set there.
+/// [`GuestError::WrongMac`] when it has another than the one that its PF keeps for it; where none is kept, never.
 pub fn check_mac(root: &Root, owned: &GuestFunction, found: &InterfaceReport) -> Result<(), GuestError> {
     let kind = root.path(format!("/sys/class/net/{}/addr_assign_type", found.interface.name));
     let kind = files::read_to_string(kind).unwrap_or_default();

@@ -71,11 +71,11 @@ pub fn read_answer(answer: &[u8], devices: &BTreeMap<String, String>) -> Vec<Str
 }
 
 impl Vms {
-    /// Follows what the guest asks of the devices of one of its NICs, and hands it to their switch. It does not end.
+    /// Follows what the guest asks of the devices of one of its NICs, and hands it to their switch. It ends by failing alone.
     ///
     /// # Errors
     ///
-    /// When the VM is defined with no such NIC.
+    /// When the VM is defined with no such NIC, and once the VM is not defined any more or its definition cannot be read.
     pub fn follow_filters(&self, guest: &GuestName, nic: &NicName) -> Result<(), GuestError> {
         self.own_nic(guest, nic)?;
         let mut told = None;

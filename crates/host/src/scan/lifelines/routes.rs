@@ -88,11 +88,13 @@ impl<'a> Ways<'a> {
             .collect()
     }
 
-    /// The interface over which packets go to `peer`, by the routes of the VRF `over` where one is given.
+    /// The interface over which packets go to `peer`, by the routes of the VRF `over` where one is given; `Ok(None)` where no route leads
+    /// there, as in a recorded tree whose table is empty.
     ///
     /// # Errors
     ///
-    /// In words: the kernel could not be asked, or the interface has no name here; of a recorded tree, that it has no routes.
+    /// In words: the kernel could not be asked, or the interface has no name here; where nobody is asked, that no recorded table of routes
+    /// could be read.
     pub fn towards(
         &mut self,
         peer: IpAddr,
