@@ -102,6 +102,10 @@ pub fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a
 /// A failure that is the fault of what the user wrote or named, whatever the error says by itself.
 pub trait OrBadInput<T> {
     /// The value, or the failure.
+    ///
+    /// # Errors
+    ///
+    /// `Status::BadInput` with the error that it was.
     fn or_bad_input(self) -> Result<T, Failure>;
 }
 

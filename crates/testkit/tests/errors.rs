@@ -1,5 +1,5 @@
-//! Every public function that returns a `Result` says under `# Errors` when it fails. Clippy's `missing_errors_doc` demands that of what
-//! other crates can call; this, of what other modules can.
+//! Every function that is `pub` and returns a `Result` says under `# Errors` when it fails, and so does each of a trait that is `pub`. Clippy's
+//! `missing_errors_doc` demands that of what other crates can call; this, also of what is `pub` in modules that other crates do not see.
 #![allow(clippy::disallowed_methods)]
 
 mod sources;
@@ -8,8 +8,8 @@ use std::{fs, path::Path};
 
 use sources::{crates, rust_files};
 use syn::{
-    Attribute, Expr, ExprLit, File, ImplItemFn, ItemFn, ItemImpl, ItemMod, Lit, Meta, ReturnType, Signature,
-    Type, Visibility,
+    Attribute, Expr, ExprLit, File, ImplItemFn, ItemFn, ItemImpl, ItemMod, ItemTrait, Lit, Meta, ReturnType,
+    Signature, TraitItem, Type, Visibility,
     visit::{self, Visit},
 };
 
@@ -51,6 +51,14 @@ impl<'ast> Visit<'ast> for Silent {
         }
     }
 
+    fn visit_item_trait(&mut self, item: &'ast ItemTrait) {
+        for function in &item.items {
+            if let TraitItem::Fn(function) = function {
+                self.look(&item.vis, &function.sig, &function.attrs);
+            }
+        }
+    }
+
     fn visit_impl_item_fn(&mut self, item: &'ast ImplItemFn) {
         self.look(&item.vis, &item.sig, &item.attrs);
     }
@@ -82,7 +90,7 @@ fn silent(file: &File) -> Vec<String> {
     silent.0
 }
 
-/// Whether a file is of the tests of its crate, as they are called here.
+/// Whether a file, as it is below its crate's sources, is of the crate's tests, as they are called here.
 fn is_of_tests(file: &Path) -> bool {
     file.ends_with("tests.rs") || file.iter().any(|part| part == "tests")
 }
@@ -95,7 +103,9 @@ fn every_public_function_that_may_fail_says_when() {
         let sources = folder.join("src");
         for path in if sources.is_dir() { rust_files(&sources) } else { Vec::new() } {
             let name = path.strip_prefix(&root).unwrap();
-            if is_of_tests(&path) || GENERATED.iter().any(|generated| name.starts_with(generated)) {
+            if is_of_tests(path.strip_prefix(&sources).unwrap())
+                || GENERATED.iter().any(|generated| name.starts_with(generated))
+            {
                 continue;
             }
             let file = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap();
@@ -112,6 +122,15 @@ fn a_function_that_does_not_say_it_is_found() {
     let text = "/// # Errors\n/// Never.\npub fn said() -> Result<(), ()> {}\npub fn f() -> io::Result<()> {}\nfn own() -> Result<(), ()> {}\n\
                 pub(crate) fn near() -> Result<(), ()> {}\npub fn g() -> Option<Result<(), ()>> {}\npub fn h() -> ExpectationResult {}\n\
                 impl A { pub fn i(&self) -> Result<(), ()> {} }\nimpl B for A { fn j() -> Result<(), ()> {} }\n\
-                mod m { pub async fn k() -> Result<(), ()> {} }\n#[cfg(test)] mod tests { pub fn l() -> Result<(), ()> {} }";
-    assert_eq!(silent(&syn::parse_file(text).unwrap()), ["f", "i", "k"]);
+                mod m { pub async fn k() -> Result<(), ()> {} }\n#[cfg(test)] mod tests { pub fn l() -> Result<(), ()> {} }\n\
+                pub trait C { fn n() -> Result<(), ()>; fn o(); /** # Errors */ fn p() -> Result<(), ()> {} }\n\
+                trait D { fn q() -> Result<(), ()>; }";
+    assert_eq!(silent(&syn::parse_file(text).unwrap()), ["f", "i", "k", "n"]);
+}
+
+#[test]
+fn a_file_of_tests_is_known_by_its_place_in_the_crate() {
+    for (file, of_tests) in [("a/tests.rs", true), ("a/tests/b.rs", true), ("a/b.rs", false)] {
+        assert_eq!(is_of_tests(Path::new(file)), of_tests, "{file}");
+    }
 }

@@ -19,6 +19,10 @@ pub trait Requested: Serialize + DeserializeOwned {
     fn model(&self) -> &str;
 
     /// Keeps it in a run directory.
+    ///
+    /// # Errors
+    ///
+    /// When it has no form in JSON, or the file cannot be written.
     fn keep(&self, directory: &Path) -> Result<(), Failure> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
@@ -32,6 +36,11 @@ pub trait Requested: Serialize + DeserializeOwned {
 
     /// What the run in `directory` was asked for; refused when that was about another model file, `model` being the hash of
     /// this one.
+    ///
+    /// # Errors
+    ///
+    /// `Status::BadInput` when the file cannot be read or does not say what the run was; `Status::Refused` when that was about another model
+    /// file.
     fn of(directory: &Path, model: &str) -> Result<Self, Failure> {
         let path = directory.join(Self::FILE);
         let (bytes, _) = files::read_at_most(&path, LIMIT)

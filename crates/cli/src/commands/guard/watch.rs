@@ -36,30 +36,66 @@ pub enum RunEnd {
 /// A run, its machine and the clock. Errors are texts for people.
 pub trait Guarded {
     /// What was decided of the run, if anything.
+    ///
+    /// # Errors
+    ///
+    /// When what was decided cannot be read.
     fn decision(&mut self) -> Result<Option<Confirmation>, String>;
     /// How the run came to its end by itself; `None` while it has not.
+    ///
+    /// # Errors
+    ///
+    /// When how the run came out cannot be read.
     fn ended(&mut self) -> Result<Option<RunEnd>, String>;
     /// Whether whoever carries the run out lives.
     fn lives(&mut self) -> bool;
     /// What is another number whenever the run has told something new.
+    ///
+    /// # Errors
+    ///
+    /// When the run's journal cannot be looked at. One that is not there yet has told nothing.
     fn activity(&mut self) -> Result<u64, String>;
     /// Ends whoever carries the run out.
     fn kill(&mut self);
     /// Takes the machine's lock; had already is success.
+    ///
+    /// # Errors
+    ///
+    /// [`NoLock::Held`] while another has it, [`NoLock::Failed`] when it cannot be taken.
     fn lock(&mut self) -> Result<(), NoLock>;
     /// Gives it back.
     fn unlock(&mut self);
     /// Keeps everybody else from deciding until the guard ends; kept already is success.
+    ///
+    /// # Errors
+    ///
+    /// [`NoLock::Held`] while another decides, [`NoLock::Failed`] when nobody can be kept from it.
     fn hold_decision(&mut self) -> Result<(), NoLock>;
     /// Gives that back.
     fn let_decide(&mut self);
     /// Writes a decision down, unless there is one; gives the one that counts.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written: [`Guarded::catch_up`] writes it later.
     fn decide(&mut self, verdict: Confirmation) -> Result<Confirmation, String>;
     /// Whether later runs have gone on from what is there, and have not come to nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the runs cannot be listed.
     fn successors(&mut self) -> Result<Successors, String>;
     /// Takes the run back, or finds that nothing is left of it.
+    ///
+    /// # Errors
+    ///
+    /// When the machine cannot be looked at, there is no way back, or a step of it fails: an attempt may come to more another time.
     fn take_back(&mut self) -> Result<(), String>;
     /// Writes down what could not be written before.
+    ///
+    /// # Errors
+    ///
+    /// The first of it that still cannot be written.
     fn catch_up(&mut self) -> Result<(), String>;
     /// The kernel's own clock, which nobody sets.
     fn now(&mut self) -> Duration;
