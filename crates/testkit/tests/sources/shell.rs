@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 /// What a shell has itself.
-pub const BUILTINS: [&str; 44] = [
+pub const BUILTINS: [&str; 45] = [
     "!", "[", "[[", ":", ".", "{", "}", "alias", "break", "case", "cd", "command", "continue", "do", "done",
     "echo", "elif", "else", "esac", "eval", "exec", "exit", "export", "false", "fi", "for", "function", "if",
-    "in", "kill", "local", "printf", "read", "return", "set", "shift", "test", "then", "time", "trap",
+    "in", "kill", "local", "printf", "pwd", "read", "return", "set", "shift", "test", "then", "time", "trap",
     "true", "ulimit", "umask", "unset",
 ];
 
