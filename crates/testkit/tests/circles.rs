@@ -12,7 +12,7 @@ use std::{
 
 use proc_macro2::{TokenStream, TokenTree};
 use sources::{crates, rust_files};
-use syn::{Attribute, File, Item, ItemMod, ItemUse, Macro, Meta, UseTree, visit::Visit};
+use syn::{Attribute, File, ImplItem, Item, ItemMod, ItemUse, Macro, Meta, UseTree, visit::Visit};
 
 /// Uses against the order, a line each: `CRATE MODULE USED: why`. It is to become shorter.
 const ALLOWED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/module_circles.txt");
@@ -46,15 +46,21 @@ impl Paths {
 
 impl<'ast> Visit<'ast> for Paths {
     fn visit_item(&mut self, item: &'ast Item) {
+        if !attributes_of(item).iter().any(is_of_tests) {
+            syn::visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_impl_item(&mut self, item: &'ast ImplItem) {
         let attributes = match item {
-            Item::Mod(item) => &item.attrs,
-            Item::Use(item) => &item.attrs,
-            Item::Fn(item) => &item.attrs,
-            Item::Impl(item) => &item.attrs,
-            _ => &Vec::new(),
+            ImplItem::Const(item) => &item.attrs[..],
+            ImplItem::Fn(item) => &item.attrs,
+            ImplItem::Type(item) => &item.attrs,
+            ImplItem::Macro(item) => &item.attrs,
+            _ => &[],
         };
         if !attributes.iter().any(is_of_tests) {
-            syn::visit::visit_item(self, item);
+            syn::visit::visit_impl_item(self, item);
         }
     }
 
@@ -75,6 +81,7 @@ impl<'ast> Visit<'ast> for Paths {
     }
 
     fn visit_macro(&mut self, item: &'ast Macro) {
+        self.visit_path(&item.path);
         self.take_all(item.tokens.clone());
     }
 
@@ -82,6 +89,27 @@ impl<'ast> Visit<'ast> for Paths {
         if let Meta::List(list) = &attribute.meta {
             self.take_all(list.tokens.clone());
         }
+    }
+}
+
+fn attributes_of(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::ExternCrate(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::ForeignMod(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::TraitAlias(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Union(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
     }
 }
 
@@ -306,12 +334,15 @@ fn a_circle_is_found() {
 fn uses_are_found_wherever_they_stand() {
     let text = "use crate::{a::X, Root as R, b};\nuse super::super::c::Y;\nuse super::near;\nuse std::fmt;\n\
                 fn f(g: crate::d::Z) { h!(1, crate::e::i(), super::super::j); }\n#[error(\"{}\", crate::r::S)] struct T;\n#[cfg(test)] use crate::k;\n\
-                mod o { use super::p; use super::super::super::q; }\n#[cfg(test)] mod tests { use crate::l; }";
+                mod o { use super::p; use super::super::super::q; }\n#[cfg(test)] mod tests { use crate::l; }\n\
+                fn s() { crate::t::u!(1); }\n#[cfg(test)] const V: crate::v::W = 1;\n#[cfg(test)] struct W(crate::w::X);\n\
+                impl X { #[cfg(test)] fn x() -> crate::x::Y {} #[cfg(all(test, y))] const Y: crate::y::Z = 1;\n\
+                fn z(self, a: crate::z::A) {} }";
     let mut paths = Paths::default();
     paths.visit_file(&syn::parse_file(text).unwrap());
     let here = ["m".to_owned(), "n".to_owned()];
     let found: Vec<String> = paths.found.iter().filter_map(|path| at_root(path, &here)).collect();
-    assert_eq!(found, ["a", "Root", "b", "c", "d", "e", "j", "r", "q"]);
+    assert_eq!(found, ["a", "Root", "b", "c", "d", "e", "j", "r", "q", "t", "z"]);
     let lib =
         syn::parse_file("pub mod a; #[cfg(test)] mod b; pub use self::a::{X, y::Z as W}; use crate::a::V;");
     let (modules, names) = root_of(&lib.unwrap());
