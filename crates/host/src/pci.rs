@@ -29,6 +29,7 @@ const PASS_THROUGH: [&str; 2] = ["vfio-pci", "pci-stub"];
 
 /// One file for each device, called `BUS-DEVICE`, with the driver's name (`driverctl`, `save_override`).
 pub(crate) const CHOSEN_DRIVERS: &str = "/etc/driverctl.d";
+
 /// How long the kernel may take to load a driver's module.
 const LOADING: Duration = Duration::from_secs(60);
 
@@ -240,7 +241,7 @@ impl PciFunction {
     /// The driver that the operator has chosen for it for good with `driverctl`.
     fn chosen_driver(&self) -> Option<String> {
         let read =
-            |name: String| files::read_to_string(self.root.path(format!("{}/{name}", CHOSEN_DRIVERS))).ok();
+            |name: String| files::read_to_string(self.root.path(format!("{CHOSEN_DRIVERS}/{name}"))).ok();
         let text = read(format!("pci-{}", self.bdf)).or_else(|| read(self.bdf.to_string()))?;
         Some(text.trim().to_owned())
     }

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 /// What the machine itself is called where a place is named: a guest's cells would have the same ids as its own.
 pub(crate) const RESERVED_GUEST_NAME: &str = "host";
+
 /// The kinds of scalars as which YAML may read text that nobody quoted: `7`, `1e3`, `true`.
 pub(crate) const SCALARS: [&str; 3] = ["string", "number", "boolean"];
 
