@@ -20,7 +20,7 @@ use crate::{
 /// # Errors
 ///
 /// For a model that is wrong or gives no board; when the run directory cannot be had, the board does not boot, a verb in it fails, or the run
-/// directory cannot be written. Once that directory is there, what was seen until then is kept in it all the same, and with `--json` printed
+/// directory cannot be written. Once a board is to be booted, what was seen until then is kept in it all the same, and with `--json` printed
 /// where the board or a verb has failed.
 pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if arguments.measure.is_none() && arguments.tuning.is_given() {
