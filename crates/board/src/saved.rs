@@ -87,9 +87,9 @@ impl Saved {
     ///
     /// # Errors
     ///
-    /// When a file cannot be written, the lock of the saved boards not be had, or QEMU cannot save it by `deadline`. It runs on all the
-    /// same.
-    pub fn save(&self, machine: &Machine, run: &Path, deadline: Instant) -> Result<(), BoardError> {
+    /// When a file cannot be written, the lock of the saved boards not be had, or QEMU cannot save it by `deadline`: the board runs on all
+    /// the same. When QEMU does not give up a save or does not let the board run, it does not ([`Unsaved::runs_on`]).
+    pub fn save(&self, machine: &Machine, run: &Path, deadline: Instant) -> Result<(), Unsaved> {
         let mut part = Part::make(&self.all, &self.origin.key())?;
         let there = part.directory.clone();
         for name in BESIDE {
@@ -111,7 +111,7 @@ impl Saved {
             part.lock = None;
             files::rename(&there, &self.directory)?;
         }
-        self.note_use()
+        Ok(self.note_use()?)
     }
 
     /// Removes it: it did not resume.
@@ -146,8 +146,24 @@ pub fn to_resume(machine: &Machine, deadline: Instant) -> Result<Control, BoardE
     Ok(control)
 }
 
-/// Has QEMU write the board's state to a file by `deadline`. The board stands still meanwhile, and runs on whatever comes of it.
-fn write_state(control: &mut Control, state: &Path, deadline: Instant) -> Result<(), BoardError> {
+/// Why a board was not saved.
+#[derive(Debug)]
+pub struct Unsaved {
+    /// What failed.
+    pub why: BoardError,
+    /// Whether the board runs all the same. One that does not stands still, or is about to, for good.
+    pub runs_on: bool,
+}
+
+impl<E: Into<BoardError>> From<E> for Unsaved {
+    fn from(error: E) -> Unsaved {
+        Unsaved { why: error.into(), runs_on: true }
+    }
+}
+
+/// Has QEMU write the board's state to a file by `deadline`. The board stands still meanwhile, and runs on whatever comes of it, as long as
+/// QEMU does what it is asked for.
+fn write_state(control: &mut Control, state: &Path, deadline: Instant) -> Result<(), Unsaved> {
     let to = json!({"uri": format!("file:{}", state.display())});
     let stopped = control.ask("stop the board", "stop", Value::Null);
     control.allow_until(deadline);
@@ -159,8 +175,10 @@ fn write_state(control: &mut Control, state: &Path, deadline: Instant) -> Result
     let given_up = if saved.is_err() { control.cancel_migration() } else { Ok(()) };
     // That may have taken all of its time.
     control.allow_until(Instant::now() + RUNNING_ON);
-    control.let_run()?;
-    given_up.and(saved)
+    let stands_still = |why| Unsaved { why, runs_on: false };
+    control.let_run().map_err(stands_still)?;
+    given_up.map_err(stands_still)?;
+    Ok(saved?)
 }
 
 /// A directory that is removed unless it was renamed. While it is locked, nobody else removes it.
@@ -255,8 +273,8 @@ mod tests {
 
     use super::*;
 
-    /// A QEMU that never ends a migration by itself: what it was asked, in order.
-    fn slow_qemu(socket: &Path) -> std::thread::JoinHandle<Vec<String>> {
+    /// A QEMU that never ends a migration by itself, and refuses one command: what it was asked, in order.
+    fn slow_qemu(socket: &Path, refused: Option<&'static str>) -> std::thread::JoinHandle<Vec<String>> {
         let listener = UnixListener::bind(socket).unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
@@ -280,7 +298,11 @@ mod tests {
                 }
                 for id in unanswered.take().into_iter().chain([message["id"].clone()]) {
                     // In two pieces, as a busy machine may write it.
-                    let answer = format!("{}\n", json!({"id": id, "return": told.clone()}));
+                    let answer = match refused == Some(name.as_str()) {
+                        true => json!({"id": id, "error": {"desc": "no"}}),
+                        false => json!({"id": id, "return": told.clone()}),
+                    };
+                    let answer = format!("{answer}\n");
                     let (one, other) = answer.split_at(answer.len() / 2);
                     stream.write_all(one.as_bytes()).unwrap();
                     stream.write_all(other.as_bytes()).unwrap();
@@ -294,16 +316,39 @@ mod tests {
     fn a_save_that_takes_too_long_is_given_up_and_the_board_runs_on() {
         let there = tempfile::tempdir().unwrap();
         let socket = there.path().join("control");
-        let qemu = slow_qemu(&socket);
+        let qemu = slow_qemu(&socket, None);
         let mut control = Control::connect(&socket, Instant::now() + RUNNING_ON).unwrap();
         control.ask("stop the board", "query-status", Value::Null).unwrap();
         // No time is left once it stands still.
-        let error = write_state(&mut control, &there.path().join("state"), Instant::now()).unwrap_err();
-        assert!(matches!(&error, BoardError::Control { attempt: "save the board", .. }), "{error}");
+        let unsaved = write_state(&mut control, &there.path().join("state"), Instant::now()).unwrap_err();
+        let why = unsaved.why;
+        assert!(matches!(&why, BoardError::Control { attempt: "save the board", .. }), "{why}");
+        assert!(unsaved.runs_on);
         drop(control);
         let asked = qemu.join().unwrap();
         let after: Vec<&str> = asked.iter().map(String::as_str).skip_while(|name| *name != "stop").collect();
         assert_eq!(after, ["stop", "migrate", "migrate_cancel", "query-migrate", "query-migrate", "cont"]);
+    }
+
+    #[test]
+    fn a_board_that_stands_still_after_a_save_is_told_from_one_that_runs_on() {
+        let there = tempfile::tempdir().unwrap();
+        for (refused, attempt, runs_on) in [
+            ("cont", "let the board run", false),
+            ("migrate_cancel", "give up saving the board", false),
+            ("stop", "stop the board", true),
+        ] {
+            let socket = there.path().join(refused);
+            let qemu = slow_qemu(&socket, Some(refused));
+            let mut control = Control::connect(&socket, Instant::now() + RUNNING_ON).unwrap();
+            // What is refused at once is no matter of time.
+            let deadline = Instant::now() + if refused == "stop" { RUNNING_ON } else { Duration::ZERO };
+            let unsaved = write_state(&mut control, &there.path().join("state"), deadline).unwrap_err();
+            let BoardError::Control { attempt: failed, .. } = unsaved.why else { panic!("{}", unsaved.why) };
+            assert_eq!((failed, unsaved.runs_on), (attempt, runs_on));
+            drop(control);
+            assert!(qemu.join().unwrap().contains(&"cont".to_owned()));
+        }
     }
 
     #[test]

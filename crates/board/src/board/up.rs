@@ -26,7 +26,7 @@ use crate::{
     origin::Origin,
     program,
     progress::{Listener, Progress},
-    saved::{self, Saved},
+    saved::{self, Saved, Unsaved},
     shell::Shell,
 };
 
@@ -122,10 +122,11 @@ impl Up<'_> {
         self.options.lasting.furnish(&making.directory, self.image, self.design.vms)?;
         let mut machine = timed(timings, "start QEMU", || self.start(&mut making, false))?;
         let ready = timed(timings, "boot", || machine.await_sign(READY, self.options.timeout));
-        ready.map_err(|error| match error {
+        let not_ready = |error, machine: &Machine, making: &Making| match error {
             BoardError::EmulatorEnded { why } => self.ended(why, &machine.serial_log()),
             other => with_logs(other, self.cache, &making.kept.name, &making.directory),
-        })?;
+        };
+        ready.map_err(|error| not_ready(error, &machine, &making))?;
         if !self.options.lasting.can_be_saved() {
             // Nor would it be the same board the next time.
         } else if let Some(what) = self.design.cannot_be_saved() {
@@ -139,8 +140,16 @@ impl Up<'_> {
                 }
                 saved.save(&machine, &making.directory, Instant::now() + resume_timeout(self.design))
             });
-            if let Err(error) = outcome {
-                listener(Progress::Note(format!("The board could not be saved: {error}")));
+            match outcome {
+                Ok(()) => {}
+                Err(Unsaved { why, runs_on: true }) => {
+                    listener(Progress::Note(format!("The board could not be saved: {why}")));
+                }
+                // Nobody would ever get into it.
+                Err(Unsaved { why, runs_on: false }) => {
+                    let why = machine.blame(why);
+                    return Err(not_ready(why, &machine, &making));
+                }
             }
         }
         self.enter(making, machine, timings, false)
@@ -279,11 +288,11 @@ impl Up<'_> {
     }
 }
 
-fn timed<T>(
+fn timed<T, E>(
     timings: &mut Vec<(&'static str, Duration)>,
     name: &'static str,
-    act: impl FnOnce() -> Result<T, BoardError>,
-) -> Result<T, BoardError> {
+    act: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     let started = Instant::now();
     let outcome = act();
     timings.push((name, started.elapsed()));
