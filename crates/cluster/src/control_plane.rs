@@ -93,8 +93,9 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Ended`] with what it said last when one of them ends, [`ClusterError::Port`] when others take the free ports
-    /// again and again, [`ClusterError::NotReady`], and when an interrupt comes or a file cannot be written.
+    /// [`ClusterError::Ended`] with what it said last when one of them ends, [`ClusterError::Port`] when no port is free or others take
+    /// those that are again and again, [`ClusterError::NotReady`], and when an interrupt comes, a program cannot be started, or a file
+    /// cannot be written.
     pub fn start(
         program: &ClusterProgram,
         directory: &Path,
@@ -102,7 +103,7 @@ impl ControlPlane {
         secrets: &Secrets,
         note: Note<'_>,
     ) -> Result<ControlPlane, ClusterError> {
-        for left in (0..PORTS).rev() {
+        for _ in 0..PORTS {
             let [client, peer, port] = free_ports()?;
             let mut plane = ControlPlane { processes: Vec::new(), port };
             let started = plane
@@ -110,9 +111,7 @@ impl ControlPlane {
                 .and_then(|()| plane.run("kube-apiserver", apiserver(program, client, port), directory, note))
                 .and_then(|()| plane.await_listening(directory));
             match started {
-                Err(ClusterError::Ended { why, .. })
-                    if left > 0 && why.contains("address already in use") =>
-                {
+                Err(ClusterError::Ended { why, .. }) if why.contains("address already in use") => {
                     drop(plane);
                     // What it has of that start.
                     files::remove_tree(directory.join("etcd"))?;
@@ -394,6 +393,20 @@ mod tests {
     fn ports_are_free_and_differ() {
         let ports: [u16; 3] = free_ports().unwrap();
         assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2] && !ports.contains(&0));
+    }
+
+    #[test]
+    fn ports_that_others_take_again_and_again_are_what_is_told_of() {
+        let there = tempfile::tempdir().unwrap();
+        let file = there.path().join("program");
+        let text = "#!/bin/sh\necho \"$1\" >>tried\necho 'bind: address already in use' >&2\nexit 1\n";
+        penstock_testkit::script::write(&file, text);
+        let program = ClusterProgram::called(&file.to_string_lossy());
+        let secrets = Secrets { admin: String::new(), nodes: Vec::new(), ca: String::new() };
+        let started = ControlPlane::start(&program, there.path(), "try", &secrets, &mut |_| Ok(()));
+        assert!(matches!(&started, Err(ClusterError::Port { .. })), "{started:?}");
+        let tried = files::read_to_string(there.path().join("tried")).unwrap();
+        assert_eq!(tried.lines().filter(|name| *name == "etcd").count(), PORTS);
     }
 
     #[test]
