@@ -157,7 +157,7 @@ impl Source {
                         self.give(inner);
                     }
                 }
-                (Piece::Word(word), [rest @ ..]) if ["const", "static", "let"].contains(&word.as_str()) => {
+                (Piece::Word(word), rest) if ["const", "static", "let"].contains(&word.as_str()) => {
                     let mutable = Piece::Word("mut".to_owned());
                     if let [Piece::Word(name), rest @ ..] = rest.strip_prefix(&[mutable]).unwrap_or(rest) {
                         let end = rest.iter().position(|piece| *piece == Piece::Mark(';'));
