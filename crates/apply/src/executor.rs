@@ -633,6 +633,10 @@ impl Observe for HostExecutor {
         self.function(function).physical_function().ok().flatten()
     }
 
+    fn who_has_interface(&mut self, function: Bdf) -> Option<String> {
+        self.users.who_has_interface(&self.root, function)
+    }
+
     fn file_is(&mut self, path: &str, text: Option<&str>) -> Option<bool> {
         match (files::read(self.root.path(path)), text) {
             (Ok(seen), Some(text)) => Some(seen == text.as_bytes()),

@@ -63,6 +63,8 @@ pub fn about_vfs_of(action: &Action, pf_of: impl FnOnce(Bdf) -> Option<Bdf>) -> 
 /// back those functions that nothing holds: `done` is the step that `back` takes back, which names them too.
 pub fn holds(by: &Action, back: &Action, done: Option<&Action>) -> bool {
     match back {
+        // How the host uses an interface is the last of its way back: nothing else stands on it.
+        _ if matches!(by, Action::Function(FunctionAction::RestoreInterface { .. })) => false,
         Action::Guest(GuestAction::StopGuest { .. }) => false,
         Action::Function(FunctionAction::SetDriver { driver: Some(_), .. }) => {
             !matches!(by, Action::Function(FunctionAction::SetVfAttribute { .. }))

@@ -61,6 +61,12 @@ pub trait Observe {
         None
     }
 
+    /// Who has the interface of a function whose driver gives it one, where that is not on the host; `None` where it is, where the driver
+    /// gives none, or where nobody here can tell.
+    fn who_has_interface(&mut self, _function: Bdf) -> Option<String> {
+        None
+    }
+
     /// Whether a file holds exactly this text, or with `None` whether there is none, whatever lies beside it; `None` where nobody here
     /// can tell.
     fn file_is(&mut self, _path: &str, _text: Option<&str>) -> Option<bool> {

@@ -28,6 +28,13 @@ pub fn restore(
     if is(executor, function, setup)?.is_ok() {
         return Ok(());
     }
+    if let Some(who) = executor.users.who_has_interface(&executor.root, function) {
+        return Err(ExecuteError::Refused {
+            what: format!("{function} was not set up as the host had it: {who} has its interface"),
+            hint: "stop who uses it, or have it give the interface back; `penstock undo` then brings back what the host had of it"
+                .to_owned(),
+        });
+    }
     if let Some(name) = &setup.name {
         executor.rename(function, name, until)?;
     }

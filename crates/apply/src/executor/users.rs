@@ -129,6 +129,24 @@ impl Users {
         }
     }
 
+    /// Who has the interface of a function whose driver gives it one, where that is not here: who a network plugin has given it to, or who lives
+    /// where it is seen. Of a VF it is certain that somebody has it.
+    pub fn who_has_interface(&self, root: &Root, function: Bdf) -> Option<String> {
+        if !is_away(root, function).unwrap_or(false) {
+            return None;
+        }
+        if let Some(who) = self.attachments.given_away(root, &[function]).remove(&function) {
+            return Some(who);
+        }
+        let mut seen = (self.elsewhere)(root, &BTreeSet::from([function]));
+        if let Some(who) = seen.found.remove(&function) {
+            return Some(who);
+        }
+        PciFunction::new(root, function).physical_function().ok().flatten()?;
+        let unseen = seen.unseen.map(|why| format!(": {why}")).unwrap_or_default();
+        Some(format!("another network namespace, which was not seen{unseen},"))
+    }
+
     /// Keeps a function and its VFs, which go with it.
     ///
     /// # Errors

@@ -163,7 +163,9 @@ impl Stays {
                 continue;
             }
             if !stays.held.contains_key(&step.id) {
-                let Some(why) = taken_by_another(step, present, &stopped) else {
+                let taken = taken_by_another(step, present, &stopped)
+                    .or_else(|| interface_of_another(step, present, &stopped, host));
+                let Some(why) = taken else {
                     stays.look(step, done.contains(&step.id), &mut then, (present, &own), host);
                     continue;
                 };
@@ -366,6 +368,25 @@ fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestN
         }
         _ => None,
     }
+}
+
+/// Who else has the interface whose use by the host a step brings back, in words. Guests that the way back stops give it back before.
+fn interface_of_another(
+    step: &Step,
+    present: &Inventory,
+    stopped: &BTreeSet<&GuestName>,
+    host: &mut dyn Observe,
+) -> Option<String> {
+    let Action::Function(FunctionAction::RestoreInterface { function, .. }) = &step.action else {
+        return None;
+    };
+    if present.guests.iter().any(|(name, guest)| stopped.contains(name) && uses(guest, *function)) {
+        return None;
+    }
+    let who = host.who_has_interface(*function)?;
+    Some(format!(
+        "{who} has its interface; once that is back `penstock undo` brings back what the host had of it"
+    ))
 }
 
 /// Whether a process holds a function open through VFIO.

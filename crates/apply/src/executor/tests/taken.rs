@@ -1,0 +1,330 @@
+//! VFs that somebody has taken since a plan was made.
+
+use penstock_model::{Inventory, inventory::FoundGuest};
+use penstock_plan::{Executors, InterfaceSetup, Plan, Step, StepId};
+
+use super::*;
+use crate::{
+    ApplyError, Mode, Options,
+    history::{Phase, RunId, RunState, recovery::RunToUndo, way_back},
+    journal::Entry,
+};
+
+/// Since the plan was made: a container has the interface of the second VF.
+#[test]
+fn a_vf_that_somebody_has_taken_since_is_left_to_them() {
+    let tree = Tree::new();
+    let (pf, vf) = (bdf(PF), bdf("0000:04:10.2"));
+    let in_container = |_: &Root, away: &std::collections::BTreeSet<Bdf>| {
+        let found = away.iter().map(|function| (*function, "web (process 7)".to_owned())).collect();
+        penstock_host::scan::elsewhere::InterfacesElsewhere { found, unseen: None }
+    };
+    symlink("../../drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();
+    symlink("../0000:04:00.0", tree.device("0000:04:10.2/physfn")).unwrap();
+    for file in ["0000:04:10.2/reset", "0000:04:10.2/driver_override"] {
+        fs::write(tree.device(file), "").unwrap();
+    }
+    fs::create_dir_all(tree.path("sys/bus/pci/drivers/igbvf")).unwrap();
+    fs::write(tree.path("sys/bus/pci/drivers/igbvf/unbind"), "").unwrap();
+    let untouched = || {
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+        read(tree.device("0000:04:00.0/sriov_numvfs")) == "2\n"
+            && read(tree.device("0000:04:10.2/reset")).is_empty()
+            && read(tree.path("sys/bus/pci/drivers/igbvf/unbind")).is_empty()
+    };
+    let set_driver = |driver: Option<&str>| FunctionAction::SetDriver {
+        function: vf,
+        driver: driver.map(str::to_owned),
+        mac: None,
+    };
+    let attribute = FunctionAction::SetVfAttribute {
+        pf,
+        vf: VfIndex::new(1).unwrap(),
+        attribute: VfAttribute::Spoofchk(false),
+    };
+    let actions = [
+        FunctionAction::SetVfCount { pf, count: 0 },
+        set_driver(None),
+        set_driver(Some("vfio-pci")),
+        FunctionAction::SetDriver { function: pf, driver: None, mac: None },
+        FunctionAction::ResetFunction { function: vf },
+        FunctionAction::ResetFunction { function: pf },
+        attribute,
+    ];
+    // The PF has one, too.
+    symlink("../../drivers/igb", tree.device("0000:04:00.0/driver")).unwrap();
+    let second = Duration::from_secs(1);
+    let refused = |executor: &mut HostExecutor, action: &FunctionAction, who: &str| {
+        for outcome in [Some(executor.execute(action, second)), executor.execute_all(&[action], second).pop()]
+        {
+            let error = outcome.unwrap().unwrap_err();
+            let text = penstock_host::chain(&error);
+            let wanted = format!("since the plan was made {vf} has gone to {who}");
+            assert!(
+                matches!(error, ExecuteError::Refused { .. }) && text.contains(&wanted),
+                "{action}: {text}"
+            );
+        }
+        assert!(untouched(), "{action}");
+    };
+    for action in &actions {
+        let mut executor = tree.executor();
+        executor.users.elsewhere = in_container;
+        refused(&mut executor, action, "web (process 7), who has its interface");
+        let unseen = |_: &Root, _: &_| penstock_host::scan::elsewhere::InterfacesElsewhere {
+            unseen: Some("hidden".to_owned()),
+            ..Default::default()
+        };
+        executor.users.elsewhere = unseen;
+        let text = penstock_host::chain(&executor.execute(action, second).unwrap_err());
+        assert!(text.contains("whether another network namespace has it is not known: hidden"), "{text}");
+        assert!(untouched(), "{action}");
+    }
+    a_run_leaves_it_alone_to_the_end(&tree, in_container);
+    assert!(untouched());
+    // Its interface is here, and it is written down whose it is to be.
+    fs::create_dir_all(tree.device("0000:04:10.2/net/eth3")).unwrap();
+    fs::create_dir_all(tree.path("run/netns")).unwrap();
+    fs::write(tree.path("run/netns/a"), "").unwrap();
+    fs::create_dir_all(tree.path("run/penstock/cni")).unwrap();
+    let record = r#"{"network": "n", "container": "web", "netns": "/run/netns/a"}"#;
+    fs::write(tree.path(&format!("run/penstock/cni/{vf}.json")), record).unwrap();
+    for action in &actions {
+        refused(&mut tree.executor(), action, "container web (network n, penstock cni)");
+    }
+    // What a run has made it takes back all the same, and is as careful as before.
+    let mut executor = tree.executor();
+    executor.take_back(&actions[4], second).unwrap();
+    assert!(!untouched());
+    fs::write(tree.device("0000:04:10.2/reset"), "").unwrap();
+    refused(&mut executor, &actions[4], "container web (network n, penstock cni)");
+    // Of which the plan knew, and what is so already.
+    let known = MayTake::Known([vf].into());
+    tree.executor().taking(known.clone()).execute(&actions[4], second).unwrap();
+    assert!(!untouched());
+    fs::create_dir_all(tree.path("sys/class/net/eth3")).unwrap();
+    fs::write(tree.device("0000:04:10.2/net/eth3/ifindex"), "9\n").unwrap();
+    tree.executor().execute(&set_driver(Some("igbvf")), second).unwrap();
+    // Whoever has nobody's word for anything goes on as well.
+    fs::write(tree.device("0000:04:10.2/reset"), "").unwrap();
+    tree.executor().taking(MayTake::All).execute(&actions[4], second).unwrap();
+    assert!(!untouched());
+}
+
+/// Neither a step that is refused for the sake of who has taken the VF, nor the way back of a run that was killed at that step, waits for
+/// the interface or has anything left to do.
+fn a_run_leaves_it_alone_to_the_end(
+    tree: &Tree,
+    elsewhere: fn(
+        &Root,
+        &std::collections::BTreeSet<Bdf>,
+    ) -> penstock_host::scan::elsewhere::InterfacesElsewhere,
+) {
+    let step = |id, action: FunctionAction, inverse: FunctionAction| Step {
+        id: StepId(id),
+        postcondition: Fact::after(&action.clone().into()),
+        action: action.into(),
+        reason: "a test".to_owned(),
+        needs: Vec::new(),
+        inverse: Some(inverse.into()),
+        best_effort: false,
+        guest: None,
+    };
+    let autoprobe = |on| FunctionAction::SetAutoprobe { pf: bdf(PF), on };
+    let driver = |driver: Option<&str>| FunctionAction::SetDriver {
+        function: bdf("0000:04:10.2"),
+        driver: driver.map(str::to_owned),
+        mac: None,
+    };
+    let plan = Plan {
+        steps: vec![step(1, autoprobe(false), autoprobe(true)), step(2, driver(None), driver(Some("igbvf")))],
+        ..Plan::default()
+    };
+    let mut executor = tree.executor();
+    executor.users.elsewhere = elsewhere;
+    let deadline = Duration::from_millis(300);
+    let mut run = |plan: &Plan, mode| {
+        let options = Options { mode, deadline, ..Options::default() };
+        let (mut executors, mut journal) = (Executors::of_host(&mut executor), Vec::new());
+        let outcome = crate::run(plan, &mut executors, &mut journal, &mut (), &options);
+        (outcome, RunState::read(&journal, false).phase)
+    };
+    let (outcome, phase) = run(&plan, Mode::Apply);
+    let Err(ApplyError::RolledBack { step, undone, not_undone, .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!((step, undone, not_undone), (StepId(2), vec![StepId(1)], vec![]));
+    assert_eq!(phase, Phase::Nothing);
+    assert!(run(&penstock_plan::undo(&plan), Mode::Undo).0.is_ok());
+}
+
+/// Below a directory of the tree that was recorded of what was looked at.
+fn names_in(recorded: &std::path::Path, directory: &str) -> usize {
+    fs::read_dir(recorded.join(directory)).map_or(0, Iterator::count)
+}
+
+#[test]
+fn a_step_reads_what_concerns_its_functions() {
+    const RECORDS: &str = "run/penstock/cni";
+    const CLAIMS: &str = "var/lib/penstock/kubernetes/claims";
+    let tree = Tree::new();
+    let vf = bdf("0000:04:10.2");
+    for directory in [RECORDS, CLAIMS, "proc/sys/kernel/random", "run/netns"] {
+        fs::create_dir_all(tree.path(directory)).unwrap();
+    }
+    fs::write(tree.path("proc/sys/kernel/random/boot_id"), "now\n").unwrap();
+    fs::write(tree.path("run/netns/a"), "").unwrap();
+    let record = r#"{"network": "n", "container": "web", "netns": "/run/netns/a"}"#;
+    let claim = |of: Bdf| format!(r#"{{"boot": "now", "devices": [{{"function": "{of}"}}]}}"#);
+    for number in 0..1000_u16 {
+        let other = bdf(&format!("0001:{:02x}:{:02x}.{}", number / 256, number % 256 / 8, number % 8));
+        fs::write(tree.path(&format!("{RECORDS}/{other}.json")), record).unwrap();
+        fs::write(tree.path(&format!("{RECORDS}/{other}.lock")), "").unwrap();
+        fs::write(tree.path(&format!("{CLAIMS}/claim-{number}.json")), claim(other)).unwrap();
+    }
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(60);
+    fs::File::open(tree.path(CLAIMS)).unwrap().set_modified(long_ago).unwrap();
+    let users = Users::default();
+    // How many names of records and of claims are looked at; who has the VF.
+    let keep = || {
+        let recorder = std::sync::Arc::new(penstock_host::record::Recorder::default());
+        let root = Root::at(tree.0.path()).recording(recorder.clone());
+        let kept = users.keep(&root, &[vf], "x", Instant::now() + Duration::from_secs(1));
+        let to = tempfile::tempdir().unwrap();
+        recorder.write(to.path()).unwrap();
+        let who = kept.err().map(|error| penstock_host::chain(&error));
+        (names_in(to.path(), RECORDS), names_in(to.path(), CLAIMS), who)
+    };
+    assert_eq!(keep(), (0, 1000, None));
+    assert_eq!(keep(), (0, 0, None), "nothing has changed");
+    // What is written since is seen, by whoever comes after the locks.
+    fs::write(tree.path(&format!("{CLAIMS}/mine.json")), claim(vf)).unwrap();
+    let (records, claims, who) = keep();
+    assert_eq!((records, claims), (0, 1001));
+    assert!(who.unwrap().contains("a pod that is to have it"));
+    fs::write(tree.path(&format!("{RECORDS}/{vf}.json")), record).unwrap();
+    let (records, _, who) = keep();
+    assert_eq!(records, 1);
+    assert!(who.unwrap().contains("container web"));
+}
+
+#[test]
+fn a_plugin_and_a_step_are_at_a_vf_one_after_the_other() {
+    let tree = Tree::new();
+    let root = Root::at(tree.0.path());
+    let (vf, soon) = (bdf("0000:04:10.2"), Duration::from_millis(20));
+    let held = penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().unwrap();
+    let count = FunctionAction::SetVfCount { pf: bdf(PF), count: 0 };
+    let text = penstock_host::chain(&tree.executor().execute(&count, soon).unwrap_err());
+    assert!(text.contains("a call of `penstock cni` has been at 0000:04:10.2"), "{text}");
+    // It tells how long it was waited for, and several attributes are not waited for one after the other.
+    let told: f32 =
+        text.split_once("at 0000:04:10.2 for ").unwrap().1.trim_end_matches(" s").parse().unwrap();
+    assert!((0.02..20.0).contains(&told), "{text}");
+    let attribute =
+        |attribute| FunctionAction::SetVfAttribute { pf: bdf(PF), vf: VfIndex::new(1).unwrap(), attribute };
+    let wanted = [attribute(VfAttribute::Spoofchk(false)), attribute(VfAttribute::Trust(true))];
+    let answers = tree.executor().execute_all(&wanted.each_ref(), soon);
+    assert!(matches!(answers[..], [Err(ExecuteError::Refused { .. })]), "{answers:?}");
+    assert_eq!(fs::read_to_string(tree.device("0000:04:00.0/sriov_numvfs")).unwrap(), "2\n");
+    drop(held);
+    tree.executor().execute(&count, soon).unwrap();
+    assert_eq!(fs::read_to_string(tree.device("0000:04:00.0/sriov_numvfs")).unwrap().trim(), "0");
+    let executor = tree.executor();
+    let until = || Instant::now() + Duration::from_secs(1);
+    let keep = |users: &Users| users.keep(&root, &[vf], "x", until()).unwrap();
+    // What is bound is kept until its interface is there.
+    let bind = |users: &Users| bind_kept(&root, users, vf, None, until()).unwrap().unwrap();
+    for take in [&keep as &dyn Fn(&Users) -> Kept, &bind] {
+        let kept = take(&executor.users);
+        assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().is_none(), "a plugin waits");
+        drop(kept);
+    }
+    assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().is_some());
+    // As the machine's root is to the root of a user namespace: no plugin of theirs could write there either.
+    if std::os::unix::fs::chown(tree.path("run/penstock/cni"), Some(65534), Some(65534)).is_ok() {
+        assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap_err().is_denied());
+        drop(executor.users.keep(&root, &[vf], "x", Instant::now() + soon).unwrap());
+    }
+}
+
+/// How the host used an interface comes back when that does, and nothing else of a way back waits for it.
+#[test]
+fn an_interface_that_somebody_has_is_not_in_the_way_of_the_rest() {
+    let tree = Tree::new();
+    let vf = bdf("0000:04:10.2");
+    symlink("../../drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();
+    symlink("../0000:04:00.0", tree.device("0000:04:10.2/physfn")).unwrap();
+    let restore: penstock_plan::Action = FunctionAction::RestoreInterface {
+        function: vf,
+        setup: InterfaceSetup { up: true, ..Default::default() },
+    }
+    .into();
+    let autoprobe = |on| FunctionAction::SetAutoprobe { pf: bdf(PF), on }.into();
+    let step = |id, action: penstock_plan::Action, inverse, needs| Step {
+        id: StepId(id),
+        postcondition: Fact::after(&action),
+        action,
+        reason: "a test".to_owned(),
+        needs,
+        inverse: Some(inverse),
+        best_effort: false,
+        guest: None,
+    };
+    let plan = Plan {
+        steps: vec![
+            step(1, autoprobe(false), autoprobe(true), vec![]),
+            step(2, restore.clone(), restore.clone(), vec![StepId(1)]),
+        ],
+        ..Plan::default()
+    };
+    let off: FunctionAction = FunctionAction::SetAutoprobe { pf: bdf(PF), on: false };
+    tree.executor().execute(&off, Duration::from_secs(1)).unwrap();
+    let done = |step: &Step| {
+        let (step, action, inverse) = (step.id, step.action.clone(), step.inverse.clone());
+        [
+            Entry::Intent { step, action, inverse },
+            Entry::Begun { steps: vec![step] },
+            Entry::Outcome { step, outcome: crate::journal::Ending::Done, detail: None },
+        ]
+    };
+    let journal: Vec<Entry> = plan.steps.iter().flat_map(done).collect();
+    let state = RunState::read(&journal, false);
+    let runs = [RunToUndo { id: RunId(1), plan: &plan, state: &state }];
+    let mut executor = tree.executor();
+    executor.users.elsewhere = |_, away| penstock_host::scan::elsewhere::InterfacesElsewhere {
+        found: away.iter().map(|function| (*function, "web (process 7)".to_owned())).collect(),
+        unseen: None,
+    };
+    let mut present = Inventory::default();
+    let way = way_back(&runs, &present, &mut executor);
+    let kept: Vec<(StepId, &str)> = way.kept.iter().map(|kept| (kept.step, kept.why.as_str())).collect();
+    assert_eq!(kept.len(), 1);
+    assert!(kept[0].0 == StepId(2) && kept[0].1.starts_with("web (process 7) has its interface"), "{kept:?}");
+    let back: Vec<_> = way.plan.steps.iter().map(|step| step.action.clone()).collect();
+    assert_eq!(back, [autoprobe(true)]);
+    // A container that the same way back stops gives it back.
+    let web: penstock_model::GuestName = "web".parse().unwrap();
+    let has = FoundGuest { running: true, functions: vec![vf], ..FoundGuest::default() };
+    present.guests.insert(web.clone(), has);
+    let stop = |guest| penstock_plan::GuestAction::StopGuest { guest };
+    let start = penstock_plan::GuestAction::StartGuest { guest: web.clone() };
+    let mut with_guest = plan.clone();
+    with_guest.steps.push(step(3, start.into(), stop(web).into(), vec![]));
+    let mut journal = journal.clone();
+    journal.extend(done(&with_guest.steps[2]));
+    let state = RunState::read(&journal, false);
+    let runs_with_guest = [RunToUndo { id: RunId(1), plan: &with_guest, state: &state }];
+    let way = way_back(&runs_with_guest, &present, &mut executor);
+    assert!(way.kept.is_empty() && way.plan.steps.len() == 3, "{:?}", way.kept);
+    // Somebody has taken it since the way back was planned.
+    let options = Options { mode: Mode::Undo, deadline: Duration::from_millis(300), ..Options::default() };
+    let planned = penstock_plan::undo(&plan);
+    let mut executors = Executors::of_host(&mut executor);
+    let outcome = crate::run(&planned, &mut executors, &mut Vec::<Entry>::new(), &mut (), &options);
+    let Err(ApplyError::Incomplete { failures, .. }) = outcome else { panic!("{outcome:?}") };
+    let told: Vec<String> = failures.iter().map(|failure| penstock_host::chain(&failure.error)).collect();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("web (process 7) has its interface"), "{told:?}");
+    assert!(tree.holds(Fact::Autoprobe { pf: bdf(PF), on: true }), "it was not held up");
+}
