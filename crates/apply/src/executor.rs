@@ -9,17 +9,16 @@ use std::{
     io::ErrorKind,
     iter, mem,
     path::PathBuf,
-    thread,
     time::{Duration, Instant},
 };
 
 use penstock_host::{
     InterfaceReport, Netlink, NetlinkError, PciError, PciFunction, Root, VfBackend, chain, files,
-    interface_of, interrupt, irq,
+    interface_of, irq,
     managers::{self, ManagerError},
-    netlink::{wait_for_interface, wait_for_udev},
+    netlink::wait_for_udev,
 };
-use penstock_model::{Bdf, Mac, VfAttribute, VfIndex, inventory::VfState};
+use penstock_model::{Bdf, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{
     BootAction, Direction, DriveAction, Execute, ExecuteError, Fact, FileAction, FunctionAction, Observe,
     RealTimeAction, execute::one_by_one,
@@ -27,17 +26,14 @@ use penstock_plan::{
 
 mod boot;
 mod drive;
+mod driver;
 mod facts;
 mod interface;
 mod realtime;
 mod users;
 
 pub use users::MayTake;
-use users::{Kept, Users};
-
-/// How many functions are bound at once. Driver probes of different VFs run side by side in the kernel; the PF's
-/// driver serialises what they ask of it, so that more gain nothing.
-const SIDE_BY_SIDE: usize = 4;
+use users::Users;
 
 /// How long udev may take to have done with a new interface before it is renamed.
 const UDEV: Duration = Duration::from_secs(5);
@@ -182,93 +178,6 @@ impl HostExecutor {
         }
     }
 
-    fn set_driver(
-        &mut self,
-        function: Bdf,
-        driver: Option<&str>,
-        mac: Option<Mac>,
-        deadline: Instant,
-    ) -> Result<(), ExecuteError> {
-        let kept = bind_kept(&self.root, &self.users, function, driver, deadline)?;
-        self.settle(function, driver, mac, kept, deadline)
-    }
-
-    /// Waits until a function that was bound has its interface, with this MAC address. One with another is bound anew until
-    /// its PF has answered: a driver asks once, while it is bound. After [`CARRIER`], or at the step's deadline if that is before,
-    /// it has failed. It is `kept` from network plugins, or is before it is bound anew.
-    fn settle(
-        &mut self,
-        function: Bdf,
-        driver: Option<&str>,
-        mac: Option<Mac>,
-        mut kept: Option<Kept>,
-        deadline: Instant,
-    ) -> Result<(), ExecuteError> {
-        let answered = deadline.min(Instant::now() + CARRIER);
-        let mut pause = Duration::from_millis(50);
-        for attempt in 1.. {
-            self.await_interface(function, driver, deadline)?;
-            let wanted = Fact::Driver { function, driver: driver.map(str::to_owned), mac };
-            let Err(seen) = facts::holds(self, &wanted)? else { return Ok(()) };
-            // What else may be wrong shows when the step is proven.
-            let Some(mac) = mac.filter(|_| seen.starts_with(facts::ADDRESS)) else { return Ok(()) };
-            if Instant::now() + pause > answered || interrupt::pending() {
-                let times = if attempt == 1 { String::new() } else { format!(" {attempt} times") };
-                let driver = driver.unwrap_or("no driver");
-                return Err(ExecuteError::Failed {
-                    attempt: format!("{function} was bound to {driver}{times}, and {seen}"),
-                    source: format!(
-                        "its PF did not tell it {mac}; is the PF up, and does `ip link` show that address for the VF?"
-                    )
-                    .into(),
-                });
-            }
-            if kept.is_none() {
-                let at = not_bound(function, None);
-                kept = Some(self.users.keep_with_vfs(&self.root, function, &at, deadline)?);
-            }
-            bind(&self.root, function, None, attempt)?;
-            thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_secs(1));
-            bind(&self.root, function, driver, attempt)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until a function that was bound to a network driver has its interface.
-    fn await_interface(
-        &mut self,
-        function: Bdf,
-        driver: Option<&str>,
-        deadline: Instant,
-    ) -> Result<(), ExecuteError> {
-        let Some(driver) = driver.filter(|driver| penstock_host::pci::gives_interface(driver)) else {
-            return Ok(());
-        };
-        let began = Instant::now();
-        let root = self.root.clone();
-        let settled = |index| wait_for_udev(&root, index, deadline.min(began + UDEV));
-        // Nearly always it is there by now: the probe has made it.
-        if let Some(found) = self.find(function)? {
-            settled(found.index);
-            return Ok(());
-        }
-        match wait_for_interface(&mut self.netlink, &self.root, function, deadline) {
-            // Who comes next, a guest that gets it for one, knows it by its name.
-            Ok(report) => {
-                settled(report.index);
-                Ok(())
-            }
-            Err(NetlinkError::TimedOut { .. }) => Err(ExecuteError::TimedOut {
-                attempt: format!("{function} was bound to {driver} and should have a network interface"),
-                after: began.elapsed(),
-            }),
-            Err(error) => {
-                Err(from_netlink(&format!("could not wait for the interface of {function}"), error))
-            }
-        }
-    }
-
     fn rename(
         &mut self,
         function: Bdf,
@@ -327,26 +236,20 @@ impl HostExecutor {
         if wanted.iter().any(|(_, attribute)| matches!(attribute, VfAttribute::Rate { .. })) {
             self.await_carrier(pf, Instant::now() + deadline.min(CARRIER))?;
         }
-        let _kept = self.keep_given_attributes(pf, actions, Instant::now() + deadline)?;
+        self.keep_given_attributes(pf, actions, Instant::now() + deadline)?;
         self.change_kept(pf, |backend| backend.set(&wanted))
     }
 
     /// Keeps the VFs that go when a PF is to have `count`.
-    fn keep_vfs(
-        &self,
-        pf: Bdf,
-        count: u16,
-        at: &str,
-        deadline: Instant,
-    ) -> Result<Option<Kept>, ExecuteError> {
+    fn keep_vfs(&self, pf: Bdf, count: u16, at: &str, deadline: Instant) -> Result<(), ExecuteError> {
         let failed = |error| from_pci(at, error);
         let function = self.function(pf);
         if function.vf_count().map_err(failed)? == count {
-            return Ok(None);
+            return Ok(());
         }
         let vfs = function.virtual_functions().map_err(failed)?;
         let vfs: Vec<Bdf> = vfs.into_iter().map(|(_, vf)| vf).collect();
-        self.users.keep(&self.root, &vfs, at, deadline).map(Some)
+        self.users.keep(&self.root, &vfs, at, deadline)
     }
 
     /// Keeps the VFs of a PF that these actions give attributes: a container that has one since has its own.
@@ -355,42 +258,30 @@ impl HostExecutor {
         pf: Bdf,
         actions: &[&FunctionAction],
         deadline: Instant,
-    ) -> Result<Kept, ExecuteError> {
+    ) -> Result<(), ExecuteError> {
         let at = format!("VFs of {pf} were not changed");
         let vfs = users::given_attributes(&self.root, pf, actions).map_err(|error| from_pci(&at, error))?;
         self.users.keep(&self.root, &vfs, &at, deadline)
     }
 
-    /// Binds several functions side by side, each by a thread of its own in turn.
-    fn set_drivers(
-        &mut self,
-        wanted: &[(Bdf, Option<&str>, Option<Mac>)],
-        deadline: Duration,
-    ) -> Vec<Result<(), ExecuteError>> {
-        let until = Instant::now() + deadline;
-        let (root, users) = (&self.root, &self.users);
-        let bind = |(function, driver, _): &(Bdf, Option<&str>, Option<Mac>)| {
-            bind_kept(root, users, *function, *driver, until)
+    /// Holds the VF whose interface an action changes, which a network plugin would move into a container.
+    fn hold_interface(&self, action: &FunctionAction, deadline: Instant) -> Result<(), ExecuteError> {
+        let (FunctionAction::SetMac { function, .. }
+        | FunctionAction::Rename { function, .. }
+        | FunctionAction::SetMtu { function, .. }
+        | FunctionAction::SetLink { function, .. }
+        | FunctionAction::AddAddress { function, .. }
+        | FunctionAction::RemoveAddress { function, .. }
+        | FunctionAction::RestoreInterface { function, .. }) = action
+        else {
+            return Ok(());
         };
-        let share = wanted.len().div_ceil(SIDE_BY_SIDE).max(1);
-        let bound: Vec<Result<Option<Kept>, ExecuteError>> = thread::scope(|scope| {
-            // A driver that is not loaded is loaded by the first; the others then find it.
-            let (first, rest) = wanted.split_at(wanted.len().min(1));
-            let mut outcomes: Vec<_> = first.iter().map(bind).collect();
-            let threads: Vec<_> = rest
-                .chunks(share)
-                .map(|part| scope.spawn(move || part.iter().map(bind).collect::<Vec<_>>()))
-                .collect();
-            for thread in threads {
-                let part = thread.join();
-                outcomes.extend(part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        match self.function(*function).physical_function() {
+            Ok(Some(_)) => {
+                self.users.hold(&self.root, &[*function], &format!("{function} was not changed"), deadline)
             }
-            outcomes
-        });
-        let settle = |((function, driver, mac), bound): (&(Bdf, Option<&str>, Option<Mac>), Result<_, _>)| {
-            self.settle(*function, *driver, *mac, bound?, until)
-        };
-        wanted.iter().zip(bound).map(settle).collect()
+            _ => Ok(()),
+        }
     }
 }
 
@@ -421,47 +312,11 @@ fn beside_its_pf<R>(root: &Root, function: Bdf, attempt: usize, work: impl FnOnc
     }
 }
 
-/// Binds a function to a driver, or unbinds it, unless somebody has it or a VF of it; no network plugin gets these before what this gives
-/// is dropped.
-fn bind_kept(
-    root: &Root,
-    users: &Users,
-    function: Bdf,
-    driver: Option<&str>,
-    deadline: Instant,
-) -> Result<Option<Kept>, ExecuteError> {
-    let at = not_bound(function, driver);
-    let bound = PciFunction::new(root, function).driver().map_err(|error| from_pci(&at, error))?;
-    // What has its driver already is left to who has it.
-    let kept = match driver.is_some() && bound.as_deref() == driver {
-        true => None,
-        false => Some(users.keep_with_vfs(root, function, &at, deadline)?),
-    };
-    bind(root, function, driver, 0)?;
-    Ok(kept)
-}
-
-fn not_bound(function: Bdf, driver: Option<&str>) -> String {
-    match driver {
-        Some(driver) => format!("{function} was not bound to {driver}"),
-        None => format!("{function} was not unbound"),
-    }
-}
-
-/// Binds a function to a driver, or unbinds it.
-fn bind(root: &Root, function: Bdf, driver: Option<&str>, attempt: usize) -> Result<(), ExecuteError> {
-    let pci = PciFunction::new(root, function);
-    match beside_its_pf(root, function, attempt, || pci.set_driver(driver)) {
-        // A function that is gone has no driver.
-        Err(PciError::Missing { .. }) if driver.is_none() => Ok(()),
-        outcome => outcome.map_err(|error| from_pci(&not_bound(function, driver), error)),
-    }
-}
-
 impl Execute<FunctionAction> for HostExecutor {
     fn execute(&mut self, action: &FunctionAction, deadline: Duration) -> Result<(), ExecuteError> {
         let until = Instant::now() + deadline;
         self.vfs.clear();
+        self.hold_interface(action, until)?;
         match action {
             FunctionAction::LeaveAlone { manager, pf, functions } => {
                 managers::leave_alone(&self.root, *manager, *pf, functions).map_err(|error| match error {
@@ -476,7 +331,7 @@ impl Execute<FunctionAction> for HostExecutor {
                 .map_err(|error| from_pci(&format!("driver autoprobe of {pf} was not changed"), error)),
             FunctionAction::SetVfCount { pf, count } => {
                 let at = format!("the number of VFs of {pf} was not changed");
-                let _kept = self.keep_vfs(*pf, *count, &at, until)?;
+                self.keep_vfs(*pf, *count, &at, until)?;
                 // Going through 0 destroys VFs; a plan says so by a step of its own.
                 self.function(*pf).set_vf_count(*count, false).map_err(|error| from_count(&at, error))
             }
@@ -484,7 +339,7 @@ impl Execute<FunctionAction> for HostExecutor {
                 if matches!(attribute, VfAttribute::Rate { .. }) {
                     self.await_carrier(*pf, until.min(Instant::now() + CARRIER))?;
                 }
-                let _kept = self.keep_given_attributes(*pf, &[action], until)?;
+                self.keep_given_attributes(*pf, &[action], until)?;
                 self.change_kept(*pf, |backend| backend.set(&[(*vf, *attribute)]))
             }
             FunctionAction::SetDriver { function, driver, mac } => {
@@ -516,7 +371,7 @@ impl Execute<FunctionAction> for HostExecutor {
             }
             FunctionAction::ResetFunction { function } => {
                 let at = format!("{function} was not reset");
-                let _kept = self.users.keep_with_vfs(&self.root, *function, &at, until)?;
+                self.users.keep_with_vfs(&self.root, *function, &at, until)?;
                 match self.function(*function).reset() {
                     Err(PciError::Missing { .. }) => Ok(()),
                     outcome => outcome.map_err(|error| from_pci(&at, error)),
@@ -622,6 +477,10 @@ impl Execute<FileAction> for HostExecutor {
 impl Observe for HostExecutor {
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
         facts::holds(self, fact)
+    }
+
+    fn let_go(&mut self) {
+        self.users.let_go();
     }
 
     fn vf_count(&mut self, pf: Bdf) -> Option<u16> {

@@ -446,7 +446,7 @@ impl Run<'_, '_> {
             answers.push(Err(ExecuteError::Failed { attempt: what, source: "no answer".into() }));
         }
         let mut stopped = false;
-        steps
+        let outcomes = steps
             .iter()
             .zip(answers)
             .map(|(step, answer)| {
@@ -475,7 +475,9 @@ impl Run<'_, '_> {
                 let proven = outcome.is_ok() && !unproven;
                 Tried { outcome, touched, refused, proven, took: began.elapsed() }
             })
-            .collect()
+            .collect();
+        self.executors.let_go();
+        outcomes
     }
 
     /// Reads a fact until it holds, within `timeout`.

@@ -51,6 +51,9 @@ pub trait Observe {
     /// [`ExecuteError`] when it cannot be found out.
     fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError>;
 
+    /// What the actions before were done to need not be kept from others any more: it was seen what came of them.
+    fn let_go(&mut self) {}
+
     /// How many VFs a PF has by its `sriov_numvfs` alone, whichever of them can be seen; `None` where nobody here can tell.
     fn vf_count(&mut self, _pf: Bdf) -> Option<u16> {
         None
@@ -203,6 +206,14 @@ impl<'a> Executors<'a> {
         match fact.guest() {
             None => Some(self.host.holds(fact)),
             Some(_) => self.guests.as_mut().map(|guests| guests.holds(fact)),
+        }
+    }
+
+    /// Lets others have what was kept from them until the actions before were looked at, as [`Observe::let_go`] says.
+    pub fn let_go(&mut self) {
+        self.host.let_go();
+        if let Some(guests) = &mut self.guests {
+            guests.let_go();
         }
     }
 

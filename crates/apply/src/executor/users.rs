@@ -2,7 +2,8 @@
 //! container.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -46,6 +47,7 @@ pub(super) struct Users {
     /// [`elsewhere::look`]; a test's machine has no other namespaces.
     pub elsewhere: fn(&Root, &BTreeSet<Bdf>) -> InterfacesElsewhere,
     attachments: AttachmentLookup,
+    held: Mutex<Held>,
 }
 
 impl Default for Users {
@@ -54,51 +56,88 @@ impl Default for Users {
             may_take: MayTake::default(),
             elsewhere: elsewhere::look,
             attachments: AttachmentLookup::default(),
+            held: Mutex::default(),
         }
     }
 }
 
-/// Functions that no network plugin can give away before this is dropped.
-#[must_use]
-#[allow(dead_code, reason = "they are held")]
-pub(super) struct Kept(Vec<Lock>, Option<Descriptors>);
+/// Locks of functions: no network plugin can give these away before they are dropped.
+#[derive(Debug, Default)]
+struct Held {
+    locks: BTreeMap<Bdf, Lock>,
+    room: Vec<Descriptors>,
+}
 
 impl Users {
-    /// Keeps these functions from network plugins, and makes sure that nobody has them but as is known. `attempt` is what is said to have
-    /// failed.
+    /// Lets network plugins have what was kept from them: it was seen what came of the steps that it was kept for.
+    pub fn let_go(&self) {
+        *self.held() = Held::default();
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps these functions from network plugins until [`Users::let_go`], waiting for a call that is at one: what a step does to them is
+    /// still so when it is proven. Whoever may take all waits for nobody, and keeps what is free.
     ///
     /// # Errors
     ///
-    /// [`ExecuteError::Refused`]: somebody has one, that cannot be found out, or a plugin is at one until `deadline`.
+    /// [`ExecuteError::Refused`]: a plugin is at one until `deadline`. [`ExecuteError::Failed`]: a lock cannot be made.
+    pub fn hold(
+        &self,
+        root: &Root,
+        functions: &[Bdf],
+        attempt: &str,
+        deadline: Instant,
+    ) -> Result<(), ExecuteError> {
+        let held: BTreeSet<Bdf> = self.held().locks.keys().copied().collect();
+        let lacking: Vec<Bdf> =
+            functions.iter().filter(|function| !held.contains(function)).copied().collect();
+        self.held().room.push(Descriptors::for_files(lacking.len()));
+        let began = Instant::now();
+        let until = deadline.min(began + AT_WORK);
+        for function in lacking {
+            let left = match self.may_take {
+                MayTake::Known(_) => until.saturating_duration_since(Instant::now()),
+                MayTake::All => Duration::ZERO,
+            };
+            let lock = match (attachments::lock(root, function, left), &self.may_take) {
+                (Ok(lock), MayTake::All) => lock,
+                (Err(_), MayTake::All) => None,
+                // Nor could a plugin write there what it gives away.
+                (Err(error), _) if error.is_denied() => None,
+                (lock, _) => Some(lock.map_err(|error| failed(attempt, error))?.ok_or_else(|| {
+                    ExecuteError::Refused {
+                        what: format!(
+                            "{attempt}: a call of `penstock cni` has been at {function} for {:.2} s",
+                            began.elapsed().as_secs_f32()
+                        ),
+                        hint: "wait for it to end, then try again".to_owned(),
+                    }
+                })?),
+            };
+            self.held().locks.extend(lock.map(|lock| (function, lock)));
+        }
+        Ok(())
+    }
+
+    /// As [`Users::hold`], and makes sure that nobody has these functions but as is known. `attempt` is what is said to have failed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Users::hold`], and [`ExecuteError::Refused`]: somebody has one, or that cannot be found out.
     pub fn keep(
         &self,
         root: &Root,
         functions: &[Bdf],
         attempt: &str,
         deadline: Instant,
-    ) -> Result<Kept, ExecuteError> {
-        let MayTake::Known(known) = &self.may_take else { return Ok(Kept(Vec::new(), None)) };
+    ) -> Result<(), ExecuteError> {
         let there = functions.iter().filter(|function| PciFunction::new(root, **function).exists());
         let there: Vec<Bdf> = there.copied().collect();
-        let descriptors = Descriptors::for_files(there.len());
-        let mut locks = Vec::with_capacity(there.len());
-        let began = Instant::now();
-        let until = deadline.min(began + AT_WORK);
-        for function in &there {
-            let left = until.saturating_duration_since(Instant::now());
-            let lock = match attachments::lock(root, *function, left) {
-                // Nor could a plugin write there what it gives away.
-                Err(error) if error.is_denied() => continue,
-                lock => lock.map_err(|error| failed(attempt, error))?,
-            };
-            locks.push(lock.ok_or_else(|| ExecuteError::Refused {
-                what: format!(
-                    "{attempt}: a call of `penstock cni` has been at {function} for {:.2} s",
-                    began.elapsed().as_secs_f32()
-                ),
-                hint: "wait for it to end, then try again".to_owned(),
-            })?);
-        }
+        self.hold(root, &there, attempt, deadline)?;
+        let MayTake::Known(known) = &self.may_take else { return Ok(()) };
         // Only now: whoever was at one has written down what came of it.
         let given = self.attachments.given_away(root, &there);
         let mut away = BTreeSet::new();
@@ -125,7 +164,7 @@ impl Users {
                 ),
                 hint: "bring the interface back to the host, then try again".to_owned(),
             }),
-            _ => Ok(Kept(locks, Some(descriptors))),
+            _ => Ok(()),
         }
     }
 
@@ -158,7 +197,7 @@ impl Users {
         function: Bdf,
         attempt: &str,
         deadline: Instant,
-    ) -> Result<Kept, ExecuteError> {
+    ) -> Result<(), ExecuteError> {
         let vfs = PciFunction::new(root, function).virtual_functions();
         let vfs = vfs.map_err(|error| from_pci(attempt, error))?;
         let functions: Vec<Bdf> = vfs.into_iter().map(|(_, vf)| vf).chain([function]).collect();

@@ -68,6 +68,7 @@ impl Run<'_, '_> {
                 None if self.vfs_are_anothers(step, begun) => Ok(()),
                 None => self.undo(inverse),
             };
+            self.executors.let_go();
             let (error, left) = (outcome.err(), anothers.is_some());
             let entry = Entry::Undone { step: step.id, error: error.clone(), anothers: anothers.clone() };
             let _ = self.journal.record(&[entry], false);

@@ -3,7 +3,7 @@
 use penstock_model::{Inventory, inventory::FoundGuest};
 use penstock_plan::{Executors, InterfaceSetup, Plan, Step, StepId};
 
-use super::*;
+use super::{super::driver::bind_kept, *};
 use crate::{
     ApplyError, Mode, Options,
     history::{Phase, RunId, RunState, recovery::RunToUndo, way_back},
@@ -98,6 +98,7 @@ fn a_vf_that_somebody_has_taken_since_is_left_to_them() {
     assert!(!untouched());
     fs::write(tree.device("0000:04:10.2/reset"), "").unwrap();
     refused(&mut executor, &actions[4], "container web (network n, penstock cni)");
+    executor.let_go();
     // Of which the plan knew, and what is so already.
     let known = MayTake::Known([vf].into());
     tree.executor().taking(known.clone()).execute(&actions[4], second).unwrap();
@@ -230,21 +231,22 @@ fn a_plugin_and_a_step_are_at_a_vf_one_after_the_other() {
     drop(held);
     tree.executor().execute(&count, soon).unwrap();
     assert_eq!(fs::read_to_string(tree.device("0000:04:00.0/sriov_numvfs")).unwrap().trim(), "0");
-    let executor = tree.executor();
+    let mut executor = tree.executor();
     let until = || Instant::now() + Duration::from_secs(1);
     let keep = |users: &Users| users.keep(&root, &[vf], "x", until()).unwrap();
     // What is bound is kept until its interface is there.
-    let bind = |users: &Users| bind_kept(&root, users, vf, None, until()).unwrap().unwrap();
-    for take in [&keep as &dyn Fn(&Users) -> Kept, &bind] {
-        let kept = take(&executor.users);
+    let bind = |users: &Users| bind_kept(&root, users, vf, None, until()).unwrap();
+    for take in [&keep as &dyn Fn(&Users), &bind] {
+        take(&executor.users);
+        take(&executor.users);
         assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().is_none(), "a plugin waits");
-        drop(kept);
+        executor.let_go();
     }
     assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().is_some());
     // As the machine's root is to the root of a user namespace: no plugin of theirs could write there either.
     if std::os::unix::fs::chown(tree.path("run/penstock/cni"), Some(65534), Some(65534)).is_ok() {
         assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap_err().is_denied());
-        drop(executor.users.keep(&root, &[vf], "x", Instant::now() + soon).unwrap());
+        executor.users.keep(&root, &[vf], "x", Instant::now() + soon).unwrap();
     }
 }
 
@@ -327,4 +329,82 @@ fn an_interface_that_somebody_has_is_not_in_the_way_of_the_rest() {
     assert_eq!(told.len(), 1);
     assert!(told[0].contains("web (process 7) has its interface"), "{told:?}");
     assert!(tree.holds(Fact::Autoprobe { pf: bdf(PF), on: true }), "it was not held up");
+}
+
+/// Looks at each fact as a plugin that would like to have the VF: whether it could begin now, between a step and its proof.
+struct Plugin<'a> {
+    executor: &'a mut HostExecutor,
+    vf: Bdf,
+    could_begin: Vec<bool>,
+}
+
+impl<A> Execute<A> for Plugin<'_>
+where
+    HostExecutor: Execute<A>,
+{
+    fn execute(&mut self, action: &A, deadline: Duration) -> Result<(), ExecuteError> {
+        self.executor.execute(action, deadline)
+    }
+
+    fn execute_all(&mut self, actions: &[&A], deadline: Duration) -> Vec<Result<(), ExecuteError>> {
+        self.executor.execute_all(actions, deadline)
+    }
+
+    fn take_back(&mut self, action: &A, deadline: Duration) -> Result<(), ExecuteError> {
+        self.executor.take_back(action, deadline)
+    }
+}
+
+impl Observe for Plugin<'_> {
+    fn holds(&mut self, fact: &Fact) -> Result<Result<(), String>, ExecuteError> {
+        let lock = penstock_host::scan::attachments::lock(&self.executor.root, self.vf, Duration::ZERO);
+        self.could_begin.push(lock.unwrap().is_some());
+        self.executor.holds(fact)
+    }
+
+    fn let_go(&mut self) {
+        self.executor.let_go();
+    }
+}
+
+#[test]
+fn no_plugin_begins_between_a_step_and_its_proof() {
+    let tree = Tree::new();
+    let vf = bdf("0000:04:10.2");
+    symlink("../../drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();
+    symlink("../0000:04:00.0", tree.device("0000:04:10.2/physfn")).unwrap();
+    fs::create_dir_all(tree.device("0000:04:10.2/net/eth3")).unwrap();
+    fs::create_dir_all(tree.path("sys/bus/pci/drivers/igbvf")).unwrap();
+    fs::write(tree.path("sys/bus/pci/drivers/igbvf/unbind"), "").unwrap();
+    let step = |id, action: FunctionAction, inverse: FunctionAction| Step {
+        id: StepId(id),
+        postcondition: Fact::after(&action.clone().into()),
+        action: action.into(),
+        reason: "a test".to_owned(),
+        needs: vec![],
+        inverse: Some(inverse.into()),
+        best_effort: false,
+        guest: None,
+    };
+    let driver = |driver: Option<&str>| FunctionAction::SetDriver {
+        function: vf,
+        driver: driver.map(str::to_owned),
+        mac: None,
+    };
+    // A tree's driver does not go: the proof is looked at until the step's time is over, and so is that of the way back.
+    let plan = Plan { steps: vec![step(1, driver(None), driver(None))], ..Plan::default() };
+    let mut executor = tree.executor();
+    let mut plugin = Plugin { executor: &mut executor, vf, could_begin: Vec::new() };
+    let options = Options { deadline: Duration::from_millis(50), ..Options::default() };
+    let outcome =
+        crate::run(&plan, &mut Executors::of_host(&mut plugin), &mut Vec::<Entry>::new(), &mut (), &options);
+    assert!(matches!(outcome, Err(ApplyError::RolledBack { .. })), "{outcome:?}");
+    assert!(plugin.could_begin.len() > 2, "{:?}", plugin.could_begin);
+    assert!(!plugin.could_begin.contains(&true), "{:?}", plugin.could_begin);
+    let soon = Duration::from_millis(20);
+    let root = Root::at(tree.0.path());
+    assert!(
+        penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().is_some(),
+        "nor is it kept longer"
+    );
 }
