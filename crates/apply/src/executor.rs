@@ -38,6 +38,9 @@ use users::Users;
 /// How long udev may take to have done with a new interface before it is renamed.
 const UDEV: Duration = Duration::from_secs(5);
 
+/// How long the VFs that the kernel binds by itself may take to have their interfaces.
+const PROBED: Duration = Duration::from_secs(5);
+
 /// How long a PF may take from being brought up to having its link; copper takes some 3 s to negotiate.
 const CARRIER: Duration = Duration::from_secs(15);
 
@@ -333,7 +336,9 @@ impl Execute<FunctionAction> for HostExecutor {
                 let at = format!("the number of VFs of {pf} was not changed");
                 self.keep_vfs(*pf, *count, &at, until)?;
                 // Going through 0 destroys VFs; a plan says so by a step of its own.
-                self.function(*pf).set_vf_count(*count, false).map_err(|error| from_count(&at, error))
+                self.function(*pf).set_vf_count(*count, false).map_err(|error| from_count(&at, error))?;
+                self.await_probes(*pf, until.min(Instant::now() + PROBED));
+                Ok(())
             }
             FunctionAction::SetVfAttribute { pf, vf, attribute } => {
                 if matches!(attribute, VfAttribute::Rate { .. }) {

@@ -14,7 +14,7 @@ use penstock_plan::{ExecuteError, Fact};
 
 use super::{
     CARRIER, HostExecutor, UDEV, beside_its_pf, facts, from_netlink, from_pci,
-    users::Users,
+    users::{Users, is_away},
 };
 
 /// How many functions are bound at once. Driver probes of different VFs run side by side in the kernel; the PF's
@@ -22,6 +22,23 @@ use super::{
 const SIDE_BY_SIDE: usize = 4;
 
 impl HostExecutor {
+    /// Waits until the VFs that the kernel has bound by itself have their interfaces, or until `deadline`: a driver's probe may go on when the
+    /// number of VFs says that all are there. One whose interface does not come may have been given away at once; who needs it says so.
+    pub(super) fn await_probes(&self, pf: Bdf, deadline: Instant) {
+        let function = self.function(pf);
+        // A kernel without the knob binds them.
+        if function.autoprobe().is_ok_and(|on| !on) {
+            return;
+        }
+        let comes = || {
+            let vfs = function.virtual_functions().unwrap_or_default();
+            vfs.into_iter().any(|(_, vf)| is_away(&self.root, vf).unwrap_or(false))
+        };
+        while comes() && Instant::now() < deadline && !interrupt::pending() {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     pub(super) fn set_driver(
         &mut self,
         function: Bdf,

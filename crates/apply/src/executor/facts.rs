@@ -1,10 +1,15 @@
 //! Reads back what a step was to make true.
 
+use std::collections::BTreeSet;
+
 use penstock_host::{Root, files, managers};
 use penstock_model::{Bdf, InterfaceAddress, Mac, VfAttribute, VfIndex, inventory::VfState};
 use penstock_plan::{Direction, ExecuteError, Fact};
 
 use super::{Found, HostExecutor, from_netlink, from_pci};
+
+/// So many VFs that are lacking are named.
+const NAMED: usize = 16;
 
 /// `IFF_UP` in `/sys/class/net/NAME/flags`.
 const UP: u32 = 1;
@@ -168,9 +173,23 @@ fn vf_count(executor: &HostExecutor, pf: Bdf, count: u16) -> Result<Seen, Execut
     }
     let at = format!("could not count the VFs of {pf}");
     let says = function.vf_count().map_err(|error| from_pci(&at, error))?;
-    let exist = function.virtual_functions().map_err(|error| from_pci(&at, error))?.len();
+    let vfs = function.virtual_functions().map_err(|error| from_pci(&at, error))?;
+    let exist = vfs.len();
     Ok(same(says == count && exist == usize::from(count), || {
-        format!("sriov_numvfs is {says} and {exist} exist")
+        let there: BTreeSet<u16> = vfs.iter().map(|(index, _)| index.get()).collect();
+        let lacking: Vec<String> =
+            (0..says).filter(|index| !there.contains(index)).map(|index| index.to_string()).collect();
+        let more = lacking.len().saturating_sub(NAMED);
+        let which = match &lacking[..lacking.len().min(NAMED)] {
+            [] => String::new(),
+            named if more > 0 => format!(": VF {} and {more} more have not come", named.join(", ")),
+            named => format!(
+                ": VF {} {} not come",
+                named.join(", "),
+                if named.len() == 1 { "has" } else { "have" }
+            ),
+        };
+        format!("sriov_numvfs is {says} and {exist} exist{which}")
     }))
 }
 

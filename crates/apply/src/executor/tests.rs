@@ -98,7 +98,44 @@ fn a_count_whose_vfs_do_not_exist_is_not_so() {
     let tree = Tree::new();
     fs::remove_file(tree.device("0000:04:00.0/virtfn1")).unwrap();
     let seen = tree.executor().holds(&Fact::VfCount { pf: bdf(PF), count: 2 }).unwrap();
-    assert_eq!(seen, Err("sriov_numvfs is 2 and 1 exist".to_owned()));
+    assert_eq!(seen, Err("sriov_numvfs is 2 and 1 exist: VF 1 has not come".to_owned()));
+    fs::write(tree.device("0000:04:00.0/sriov_numvfs"), "20\n").unwrap();
+    let seen = tree.executor().holds(&Fact::VfCount { pf: bdf(PF), count: 20 }).unwrap().unwrap_err();
+    assert!(
+        seen.contains("20 and 1 exist: VF 1, 2, 3") && seen.ends_with("16 and 3 more have not come"),
+        "{seen}"
+    );
+}
+
+/// A kernel that cannot be told to leave VFs alone binds them, and the drivers' probes may go on when the file says that all are there.
+#[test]
+fn vfs_that_the_kernel_binds_are_waited_for_with_their_interfaces() {
+    let tree = Tree::new();
+    symlink("../../drivers/igbvf", tree.device("0000:04:10.2/driver")).unwrap();
+    symlink("../0000:04:00.0", tree.device("0000:04:10.2/physfn")).unwrap();
+    let make = || {
+        fs::write(tree.device("0000:04:00.0/sriov_numvfs"), "0\n").unwrap();
+        let action = FunctionAction::SetVfCount { pf: bdf(PF), count: 2 };
+        tree.executor().execute(&action, Duration::from_secs(60)).unwrap();
+    };
+    let interface = tree.device("0000:04:10.2/net/eth3");
+    for with_knob in [true, false] {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                fs::create_dir_all(&interface).unwrap();
+            });
+            make();
+            assert!(interface.exists(), "{with_knob}");
+        });
+        fs::remove_dir(&interface).unwrap();
+        let _ = fs::remove_file(tree.device("0000:04:00.0/sriov_drivers_autoprobe"));
+    }
+    // One that is left alone has none to wait for.
+    fs::write(tree.device("0000:04:00.0/sriov_drivers_autoprobe"), "0\n").unwrap();
+    let began = Instant::now();
+    make();
+    assert!(began.elapsed() < PROBED);
 }
 
 #[test]

@@ -233,7 +233,7 @@ pub(super) fn given_attributes(
 }
 
 /// Whether a function has a driver that gives it an interface, and none here. Of a VF the plan has asked the same.
-fn is_away(root: &Root, function: Bdf) -> Result<bool, penstock_host::PciError> {
+pub(super) fn is_away(root: &Root, function: Bdf) -> Result<bool, penstock_host::PciError> {
     let pci = PciFunction::new(root, function);
     let Some(driver) = pci.driver()? else { return Ok(false) };
     let gives = match pci.physical_function()? {
