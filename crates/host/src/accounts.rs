@@ -27,6 +27,18 @@ pub fn user(root: &Root, number: u32) -> Option<String> {
     })
 }
 
+/// The user of whom a process is by its `/proc/ID/status`, in words to be added to what it is called: `, user mara`, `, user 1001` of one
+/// without a name here, and nothing of root's own.
+pub(crate) fn of_process(root: &Root, status: &str) -> String {
+    let real = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next());
+    match real.and_then(|number| number.parse().ok()) {
+        None | Some(0) => String::new(),
+        Some(number) => {
+            format!(", user {}", user(root, number).unwrap_or_else(|| number.to_string()))
+        }
+    }
+}
+
 /// The name of the user that this process acts as, or the number of one without a name.
 pub fn this_user() -> String {
     let number = nix::unistd::geteuid().as_raw();

@@ -19,7 +19,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Root, files, terminal::ready};
+use crate::{Root, accounts::of_process, files, terminal::ready};
 
 pub use runs_on::RunsOn;
 
@@ -172,8 +172,8 @@ pub fn of_program_in(program: &Path, directory: &Path) -> Vec<Running> {
     names.iter().filter_map(|name| name.parse().ok()).filter(runs).filter_map(Running::of).collect()
 }
 
-/// The processes that have one of the files `paths` open, also after it was removed, each as `NAME (process ID)`; those of other users
-/// only as root. A file under another name is not seen.
+/// The processes that have one of the files `paths` open, also after it was removed, each as `NAME (process ID)`, of other users than root
+/// as `NAME (process ID, user NAME)`; those of other users only as root. A file under another name is not seen.
 pub fn holders(root: &Root, paths: &[PathBuf]) -> Vec<String> {
     let of_paths = paths.iter().map(|path| (path.clone(), ())).collect();
     holders_of(root, &of_paths).remove(&()).unwrap_or_default()
@@ -201,9 +201,11 @@ pub(crate) fn holders_of<T: Copy + Ord>(
         if held.is_empty() {
             continue;
         }
-        let name = files::read_to_string(root.path(format!("/proc/{id}/comm"))).unwrap_or_default();
+        let read =
+            |name: &str| files::read_to_string(root.path(format!("/proc/{id}/{name}"))).unwrap_or_default();
+        let (name, account) = (read("comm"), of_process(root, &read("status")));
         for of in held {
-            found.entry(of).or_default().push(format!("{} (process {id})", name.trim()));
+            found.entry(of).or_default().push(format!("{} (process {id}{account})", name.trim()));
         }
     }
     found

@@ -357,8 +357,9 @@ fn holders(reader: &mut Reader<'_>) -> (BTreeMap<Bdf, Vec<String>>, Vec<String>)
         }
         let name = processes::name_of(id, reader).unwrap_or_default();
         let vm = processes::vm_of(id, reader).map(|vm| format!(", VM {vm}")).unwrap_or_default();
+        let account = processes::account_of(id, reader);
         for function in functions {
-            holders.entry(function).or_default().push(format!("{name} (process {id}{vm})"));
+            holders.entry(function).or_default().push(format!("{name} (process {id}{vm}{account})"));
         }
     }
     if let Some(why) = why {

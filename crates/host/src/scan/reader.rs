@@ -35,6 +35,11 @@ impl<'a> Reader<'a> {
         Reader { root, notes: Vec::new(), noted: HashSet::new(), more: 0 }
     }
 
+    /// Below which directory it reads.
+    pub fn root(&self) -> &'a Root {
+        self.root
+    }
+
     /// Writes down one thing that is not known, unless it was written down before.
     pub fn note(&mut self, text: impl AsRef<str>) {
         if self.notes.len() >= NOTES {

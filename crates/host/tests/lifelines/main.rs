@@ -6,7 +6,7 @@ mod machine;
 use std::{fs, net::IpAddr, os::unix::fs::symlink, time::Instant};
 
 use penstock_host::{
-    Root,
+    PciFunction, Root,
     netlink::Route,
     scan::{
         LinkError,
@@ -485,6 +485,27 @@ fn who_holds_a_function_through_vfio_is_known_by_name() {
     let found = of(&tree, &Started::default());
     let holders: Vec<_> = found.holders.iter().map(|(bdf, names)| format!("{bdf} {names:?}")).collect();
     assert_eq!(holders, [r#"0000:01:10.0 ["qemu-system-x86 (process 77, VM win11)"]"#]);
+    // Of a VM that an ordinary user runs, which the system's libvirt does not know.
+    let of_user = |real: u32, passwd: &str| {
+        std::fs::create_dir_all(tree.path().join("etc")).unwrap();
+        std::fs::write(tree.path().join("etc/passwd"), passwd).unwrap();
+        let status = format!("Name:\tqemu-system-x86\nUid:\t{real}\t0\t0\t0\n");
+        std::fs::write(tree.path().join("proc/77/status"), status).unwrap();
+        let found = of(&tree, &Started::default());
+        let by_kernel = PciFunction::new(&Root::at(tree.path()), "0000:01:10.0".parse().unwrap()).opened_by();
+        (found.holders.into_values().flatten().collect::<Vec<_>>(), by_kernel)
+    };
+    symlink("../../../bus/pci/drivers/vfio-pci", tree.path().join("sys/bus/pci/devices/0000:01:10.0/driver"))
+        .unwrap();
+    for (real, passwd, user) in [
+        (1001, "root:x:0:0::/root:/bin/sh\nmara:x:1001:1001::/home/mara:/bin/sh\n", ", user mara"),
+        (1002, "root:x:0:0::/root:/bin/sh\n", ", user 1002"),
+        (0, "root:x:0:0::/root:/bin/sh\n", ""),
+    ] {
+        let (all, by_kernel) = of_user(real, passwd);
+        assert_eq!(all, [format!("qemu-system-x86 (process 77, VM win11{user})")]);
+        assert_eq!(by_kernel, [format!("qemu-system-x86 (process 77{user})")]);
+    }
 }
 
 #[test]

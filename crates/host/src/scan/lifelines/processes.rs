@@ -4,7 +4,7 @@ use std::io;
 
 use nix::errno::Errno;
 
-use crate::scan::reader::Reader;
+use crate::{accounts::of_process, scan::reader::Reader};
 
 /// What the open files of a process are called. Who asks may not know, and it may end meanwhile.
 pub(super) fn open_files(process: u32, reader: &Reader<'_>) -> io::Result<Vec<String>> {
@@ -22,6 +22,12 @@ pub(super) fn processes(reader: &mut Reader<'_>) -> Vec<u32> {
 pub(super) fn name_of(process: u32, reader: &mut Reader<'_>) -> Option<String> {
     // It may end while it is looked at.
     reader.text_unless(&format!("/proc/{process}/comm"), &[Errno::ESRCH])
+}
+
+/// Whose a process is, as is added to its name.
+pub(super) fn account_of(process: u32, reader: &mut Reader<'_>) -> String {
+    let status = reader.large_text(&format!("/proc/{process}/status")).unwrap_or_default();
+    of_process(reader.root(), &status)
 }
 
 /// The VM that a QEMU runs, as libvirt and others call it (`-name guest=NAME,...`).
