@@ -49,6 +49,7 @@ pub fn dangers(plan: &Plan, inventory: &Inventory) -> Vec<Danger> {
         for harm in played.harms(step) {
             if let Some(lifelines) = &inventory.lifelines {
                 found.lifelines(lifelines, step, &harm);
+                found.packet_programs(lifelines, step, &harm);
             }
             found.users(&played, step, &harm);
         }
@@ -221,6 +222,19 @@ impl Found<'_> {
             let name = format!("unknown-{}:{}", sort.word(), self.words.handle(function));
             self.add(name, step, what, Some(self.words.harm(harm)), way_round);
         }
+    }
+
+    /// Programs through which the packets of an interface go, which goes away with them.
+    fn packet_programs(&mut self, lifelines: &Lifelines, step: &Step, harm: &Harm) {
+        let Some(programs) = lifelines.packet_programs.get(&harm.function) else { return };
+        if !matches!(harm.how, How::Destroyed | How::Unbound | How::Into(_)) {
+            return;
+        }
+        let what =
+            format!("somebody has put {} at {}", programs.join(" and "), self.words.place(harm.function));
+        let way_round = "have whoever put it there take it away or move it, or leave that function alone";
+        let name = format!("packet-programs:{}", self.words.nic(harm.function));
+        self.add(name, step, what, Some(self.words.harm(harm)), way_round.to_owned());
     }
 
     /// VFs that somebody runs with.

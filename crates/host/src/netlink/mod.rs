@@ -16,6 +16,7 @@ mod interface_route;
 mod leftovers;
 mod link;
 mod port_vlans;
+mod programs;
 mod route;
 mod socket;
 mod switch;

@@ -28,7 +28,11 @@ use rustix::io::Errno;
 pub use self::session::Started;
 use self::{routes::Ways, storage::BackingDevice};
 use super::{LinkError, attachments::attachments, reader::Reader};
-use crate::{Netlink, Root, chain, netlink::Route, pci::vfio::nodes_of};
+use crate::{
+    Netlink, NetlinkError, Root, chain,
+    netlink::Route,
+    pci::{function_of_device, vfio::nodes_of},
+};
 
 /// So many other mounts are looked into; a machine with more has them from few devices.
 const MOUNTS: usize = 256;
@@ -119,13 +123,35 @@ pub fn lifelines(root: &Root, routes: Option<&mut dyn Routes>, started: &Started
 pub fn lifelines_here(started: &Started) -> Lifelines {
     let root = Root::system();
     match Netlink::open() {
-        Ok(mut netlink) => lifelines(&root, Some(&mut netlink), started),
+        Ok(mut netlink) => {
+            let mut found = lifelines(&root, Some(&mut netlink), started);
+            match packet_programs(&root, &mut netlink) {
+                Ok(programs) => found.packet_programs = programs,
+                Err(error) => found.unseen.push(one_line(&chain(&error))),
+            }
+            found
+        }
         Err(error) => {
             let mut found = lifelines(&root, None, started);
             found.cannot(LifelineSort::DefaultRoute, chain(&error));
             found
         }
     }
+}
+
+/// What somebody has put at the interfaces of functions.
+fn packet_programs(root: &Root, netlink: &mut Netlink) -> Result<BTreeMap<Bdf, Vec<String>>, NetlinkError> {
+    let programs = netlink.packet_programs()?;
+    let mut found: BTreeMap<Bdf, Vec<String>> = BTreeMap::new();
+    // On most machines nobody has put anything anywhere.
+    let links = if programs.is_empty() { Vec::new() } else { netlink.links()? };
+    for (index, what) in programs {
+        let device = links.iter().find(|link| link.index == index).and_then(|link| link.device.as_deref());
+        if let Some(function) = device.and_then(|device| function_of_device(root, device)) {
+            found.entry(function).or_default().push(what);
+        }
+    }
+    Ok(found)
 }
 
 /// Writing down what is not known.

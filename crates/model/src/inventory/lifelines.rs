@@ -14,13 +14,18 @@ pub struct Lifelines {
     /// What could not be found out. A sort of lifeline that is named here may be there all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<UnknownLifeline>,
-    /// Who has functions: who holds them open through VFIO, each as `NAME (process ID)` (VMs, whoever started them), and the
-    /// containers that a network plugin has given VFs to, by its records.
+    /// Who has functions: who holds them open through VFIO, each as `NAME (process ID, VM NAME, user NAME)` (VMs, whoever
+    /// started them), and the containers that a network plugin has given VFs to, by its records.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub holders: BTreeMap<Bdf, Vec<String>>,
     /// What came in the way of seeing who holds functions open through VFIO: there may be more holders than are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<String>,
+    /// What somebody has put at functions' interfaces, for each of their packets to pass through: XDP programs, and queueing disciplines
+    /// (tc(8)) that the kernel does not make by itself, `clsact` with its filters among them. It goes with the interface. Read on the machine
+    /// itself only.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub packet_programs: BTreeMap<Bdf, Vec<String>>,
 }
 
 /// One thing that the machine, or whoever works on it, cannot do without.
