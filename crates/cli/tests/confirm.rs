@@ -81,6 +81,20 @@ fn the_address_is_known_behind_sudo_also() {
     assert!(status == Some(0) && said.contains("Run 1 is confirmed"), "{said}");
 }
 
+/// A shell that `sudo` runs keeps nothing of the connection in its own environment.
+#[test]
+fn the_address_is_known_in_a_shell_of_sudos_also() {
+    let waiting = Waiting::of(format!("{} (mara)", accounts::this_user()));
+    let inner = r#"SSH_CONNECTION= sh -c '"$0" confirm; exit $?' "$0"; exit $?"#;
+    let line =
+        format!("SUDO_USER=mara SSH_CONNECTION= sh -c '{}' \"$0\"; exit $?", inner.replace('\'', r"'\''"));
+    let by_shell = |connection| waiting.ask(Command::new("sh").args(["-c", &line, PROGRAM]), connection);
+    let (status, said) = by_shell(OTHER);
+    assert!(status == Some(1) && said.contains("(mara) from 192.0.2.2: nothing is confirmed"), "{said}");
+    let (status, said) = by_shell(OWN);
+    assert!(status == Some(0) && said.contains("Run 1 is confirmed"), "{said}");
+}
+
 #[test]
 fn an_address_of_a_link_is_the_same_whatever_its_interface_is_called_by_now() {
     let waiting = Waiting::from(accounts::this_user(), "fe80::1");

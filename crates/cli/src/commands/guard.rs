@@ -5,7 +5,6 @@
 //! `CLOCK_BOOTTIME`, which nobody sets. [`watch`] is how it goes on whatever fails, [`machine`] how it does what it does.
 
 use std::{
-    env,
     path::Path,
     thread,
     time::{Duration, SystemTime},
@@ -20,7 +19,9 @@ use penstock_apply::{
         succession::has_gone_on_from,
     },
 };
-use penstock_host::{Command, Root, boot, chain, files, interrupt, process, running::Running};
+use penstock_host::{
+    Command, Root, boot, chain, files, interrupt, process, running::Running, scan::lifelines::ssh_connection,
+};
 use penstock_plan::{Plan, in_use};
 use serde::Serialize;
 
@@ -114,6 +115,10 @@ pub fn start(run: &KnownRun, settings: &Settings) -> Result<(), Failure> {
             .args(["guard", &id])
             .env("PENSTOCK_STATE", &state)
             .env("PENSTOCK_JOURNAL", &journal);
+        let command = match ssh_connection() {
+            Some(from) => command.env("SSH_CONNECTION", from),
+            None => command,
+        };
         let guard = command.start_session(files::append(&log)?)?;
         let started = Running::of(guard.id()).map_or(Started::Ended, Started::Known);
         guard.leave();
@@ -142,7 +147,7 @@ fn unit_command(unit: &str, program: &Path, id: &str, state: &Path, journal: &Pa
         .arg(keep("PENSTOCK_JOURNAL", journal))
         .args(process::search_path::for_service())
         // Over which it is not to cut: a service has no SSH server among its ancestors.
-        .args(env::var("SSH_CONNECTION").ok().map(|from| format!("--setenv=SSH_CONNECTION={from}")))
+        .args(ssh_connection().map(|from| format!("--setenv=SSH_CONNECTION={from}")))
         .arg("--")
         .arg(program)
         .args(["guard", id])

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
     net::IpAddr,
     path::{Path, PathBuf},
     process,
@@ -11,7 +10,7 @@ use std::{
 use penstock_guests::{Builtin, Condition, Containers, GuestError, Guests, Status as GuestStatus};
 use penstock_host::{
     Netlink, Place, Root, chain, files, interface_of, scan,
-    scan::lifelines::{Started, lifelines, lifelines_here},
+    scan::lifelines::{Started, lifelines, lifelines_here, ssh_connection},
     tap, threads,
 };
 use penstock_model::{
@@ -114,7 +113,7 @@ impl Machine {
         }
         let mut inventory = self.functions()?;
         inventory.lifelines = Some(lifelines_here(&Started {
-            ssh_connection: env::var("SSH_CONNECTION").ok(),
+            ssh_connection: ssh_connection(),
             process: Some(process::id()),
             peers: peers.to_vec(),
         }));

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fmt,
+    fmt,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -102,9 +102,11 @@ impl Recognise for ByDevice {
     }
 
     fn lifelines(&self) -> BTreeMap<Bdf, Vec<String>> {
-        let ssh_connection = env::var("SSH_CONNECTION").ok();
-        let started =
-            lifelines::Started { ssh_connection, process: Some(std::process::id()), peers: Vec::new() };
+        let started = lifelines::Started {
+            ssh_connection: lifelines::ssh_connection(),
+            process: Some(std::process::id()),
+            peers: Vec::new(),
+        };
         let all = lifelines::lifelines_here(&started);
         let paths = all.found.iter().flat_map(|lifeline| &lifeline.paths);
         let functions: BTreeSet<Bdf> = paths.filter_map(|path| path.function).collect();

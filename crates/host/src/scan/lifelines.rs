@@ -6,6 +6,7 @@
 mod ancestry;
 mod links;
 mod loops;
+mod origin;
 mod processes;
 mod routes;
 mod session;
@@ -25,7 +26,7 @@ use penstock_model::{
 };
 use rustix::io::Errno;
 
-pub use self::session::Started;
+pub use self::{origin::ssh_connection, session::Started};
 use self::{routes::Ways, storage::BackingDevice};
 use super::{LinkError, attachments::attachments, reader::Reader};
 use crate::{

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env,
-    os::unix::process::parent_id,
     rc::Rc,
 };
 
@@ -21,6 +20,7 @@ use penstock_host::{
     files::{self, Lock},
     interrupt,
     running::Running,
+    scan::lifelines::ssh_connection,
 };
 use penstock_model::{Bdf, Inventory};
 use penstock_plan::{Executors, Plan, StepId, persist};
@@ -58,18 +58,10 @@ pub fn who() -> Who {
         since: progress::now(),
         terminal: terminal.filter(|name| name.starts_with("/dev/pts/") || name.starts_with("/dev/tty")),
         peer: present("SSH_CONNECTION")
-            .or_else(|| present("SUDO_USER").and_then(|_| ssh_connection_of_sudo()))
+            .or_else(|| present("SUDO_USER").and_then(|_| ssh_connection()))
             // Without the interface that a link-local address is of, which may have another name by the time that it is compared.
             .and_then(|text| text.split([' ', '%']).next().map(str::to_owned)),
     }
-}
-
-/// `SSH_CONNECTION` (ssh(1), ENVIRONMENT) as `sudo` was given it, which keeps it from what it runs: `sudo` is the parent.
-fn ssh_connection_of_sudo() -> Option<String> {
-    let environment = files::read(format!("/proc/{}/environ", parent_id())).ok()?;
-    let mut variables = environment.split(|byte| *byte == 0);
-    let value = variables.find_map(|variable| variable.strip_prefix(b"SSH_CONNECTION="))?;
-    Some(String::from_utf8_lossy(value).into_owned())
 }
 
 /// Whether somebody changed the machine as a look at it began, and the last time that its lock was taken.

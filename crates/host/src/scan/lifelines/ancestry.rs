@@ -91,6 +91,15 @@ pub(super) fn console(ancestors: &[Ancestor], reader: &mut Reader<'_>) -> Option
     })
 }
 
+/// The process that leads the login session, if it is still one of these programs: it may not be an ancestor, where one in between has
+/// ended.
+pub(super) fn leader(ancestors: &[Ancestor], programs: &[&str], reader: &mut Reader<'_>) -> Option<u32> {
+    let session = session(ancestors, reader)?;
+    let leader = session.lines().find_map(|line| line.strip_prefix("LEADER="))?.parse().ok()?;
+    let is_one = |leader: &Ancestor| programs.contains(&leader.name.as_str());
+    self::ancestors(leader, reader).first().filter(|leader| is_one(leader)).map(|leader| leader.id)
+}
+
 /// What systemd-logind knows of the session (`src/login/logind-session.c`, `session_save`), where it runs.
 fn session(ancestors: &[Ancestor], reader: &mut Reader<'_>) -> Option<String> {
     let own = ancestors.first()?.id;

@@ -17,14 +17,16 @@ use crate::scan::reader::{Reader, quoted};
 /// The port of SSH servers (RFC 4251, section 12).
 const SSH: u16 = 22;
 /// Servers that a connection belongs to: OpenSSH's before and since 9.8, Dropbear's.
-const SERVERS: [&str; 4] = ["sshd", "sshd-session", "sshd-auth", "dropbear"];
+pub(super) const SERVERS: [&str; 4] = ["sshd", "sshd-session", "sshd-auth", "dropbear"];
 /// Programs that let others live on when a connection ends, and be looked at again from another one.
-const MULTIPLEXERS: [&str; 7] = ["tmux", "screen", "zellij", "dtach", "abduco", "mosh-server", "dvtm"];
+pub(super) const MULTIPLEXERS: [&str; 7] =
+    ["tmux", "screen", "zellij", "dtach", "abduco", "mosh-server", "dvtm"];
 
 /// What is known of how Penstock was started, and whom else it must be able to reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Started {
-    /// `SSH_CONNECTION` (ssh(1), ENVIRONMENT): the address and port of the client, then those of the server.
+    /// `SSH_CONNECTION` (ssh(1), ENVIRONMENT): the address and port of the client, then those of the server. Of this very process
+    /// [`ssh_connection`](super::ssh_connection) tells it also where it was kept from it.
     pub ssh_connection: Option<String>,
     /// Penstock's process; `None` for a tree that was recorded elsewhere.
     pub process: Option<u32>,
@@ -170,7 +172,7 @@ fn parse_connection(text: &str) -> Option<(Connection, u16)> {
 }
 
 /// The connections of a server's process. A forwarded port is one too, but not to a port that somebody listens at.
-fn of_server<'a>(process: u32, sockets: &'a [Socket], reader: &mut Reader<'_>) -> Vec<&'a Socket> {
+pub(super) fn of_server<'a>(process: u32, sockets: &'a [Socket], reader: &mut Reader<'_>) -> Vec<&'a Socket> {
     let open = inodes(process, reader);
     let own: Vec<&Socket> =
         sockets.iter().filter(|socket| socket.established && open.contains(&socket.inode)).collect();
