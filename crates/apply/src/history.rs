@@ -22,7 +22,7 @@ pub use decision::{Confirmation, Decision};
 pub use record::{Confirm, Outcome, Purpose, RunId, RunRecord, Who};
 pub use recovery::{UndoPlan, way_back};
 pub use state::{Fate, Phase, RunState};
-pub use store::{KnownRun, Runs, StoreError};
+pub use store::{KnownRun, Runs, StoreError, Undecided};
 
 #[cfg(test)]
 mod tests;

@@ -22,16 +22,31 @@ impl Waiting {
 
     /// One that was begun from this address.
     fn from(user: String, peer: &str) -> Waiting {
+        let waiting = Waiting::begun(user, peer);
+        let (all, _) = waiting.runs().list().unwrap();
+        all[0].end(&Outcome { ended: 1, boottime: 1, error: None }).unwrap();
+        waiting
+    }
+
+    /// One of which whoever did it was killed.
+    fn cut_off() -> Waiting {
+        Waiting::begun(accounts::this_user(), "192.0.2.1")
+    }
+
+    fn runs(&self) -> Runs {
+        Runs::new(self.directory.path().join("kept"), boot::id(&Root::system()))
+    }
+
+    fn begun(user: String, peer: &str) -> Waiting {
         let directory = tempfile::tempdir().unwrap();
         let process = Running { id: 1, started: u64::MAX };
         let command = vec!["penstock".to_owned(), "apply".to_owned()];
         let who = Who { process, user, command, since: 0, terminal: None, peer: Some(peer.to_owned()) };
         let confirm = Some(Confirm { within: 600_000, at_most: 600_000 });
         let record = RunRecord { confirm, ..RunRecord::new(Purpose::Apply, who) };
-        let runs = Runs::new(directory.path().join("kept"), boot::id(&Root::system()));
-        let run = runs.create(record, &Plan::default(), None).unwrap();
-        run.end(&Outcome { ended: 1, boottime: 1, error: None }).unwrap();
-        Waiting { directory }
+        let waiting = Waiting { directory };
+        waiting.runs().create(record, &Plan::default(), None).unwrap();
+        waiting
     }
 
     /// Runs a command as somebody over this connection; gives how it ended and what it said.
@@ -51,6 +66,25 @@ impl Waiting {
         let line = "SUDO_USER=mara SSH_CONNECTION= \"$0\" confirm; exit $?";
         self.ask(Command::new("sh").args(["-c", line, PROGRAM]), connection)
     }
+}
+
+/// Whoever did it was killed: `confirm`, `undo --list` and `status` agree that nobody can keep it.
+#[test]
+fn a_run_that_was_cut_off_waits_for_nobody() {
+    let waiting = Waiting::cut_off();
+    let (status, said) = waiting.confirm(&["1"], OWN);
+    assert!(status == Some(1) && said.contains("run 1 was cut off before it came to its end"), "{said}");
+    let (_, said) = waiting.confirm(&["7"], OWN);
+    assert!(said.contains("no run waits to be confirmed"), "{said}");
+    let (status, said) = waiting.ask(Command::new(PROGRAM).args(["undo", "--list", "--json"]), OWN);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("\"waits_for_confirmation\": false"), "{said}");
+    // One that has come to its end does wait, for all of them.
+    let waiting = Waiting::of(accounts::this_user());
+    let (_, said) = waiting.confirm(&["7"], OWN);
+    assert!(said.contains("run 1 waits to be confirmed"), "{said}");
+    let (_, said) = waiting.ask(Command::new(PROGRAM).args(["undo", "--list", "--json"]), OWN);
+    assert!(said.contains("\"waits_for_confirmation\": true"), "{said}");
 }
 
 #[test]

@@ -27,6 +27,19 @@ pub const KEPT: usize = 100;
 /// So many are kept at most. A run that could still be taken back is forgotten then too, and that is said.
 pub const KEPT_AT_MOST: usize = 200;
 
+/// How a run stands that was to be confirmed and of which nobody has decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undecided {
+    /// Whoever does it is still at it.
+    AtWork,
+    /// It has come to its end and waits for somebody to confirm it.
+    Waits,
+    /// Whoever did it was ended before that: nobody can confirm half a run, and its guard takes it back, if that lives.
+    CutOff,
+    /// The machine was reset since: it does not stay.
+    Lapsed,
+}
+
 /// The room for the way back of a run that waits to be confirmed.
 const RESERVE: &str = "reserve";
 /// So many bytes of it whatever the plan is, and so many times the plan.
@@ -330,6 +343,21 @@ impl Runs {
     /// something may be left, too.
     pub fn has_lapsed(&self, run: &KnownRun) -> bool {
         (run.is_open() || run.is_not_to_stay()) && self.was_reset_since(run)
+    }
+
+    /// How a run stands that was to be confirmed and of which nobody has decided; `None` of any other.
+    pub fn undecided(&self, run: &KnownRun) -> Option<Undecided> {
+        run.is_open().then(|| match () {
+            () if self.was_reset_since(run) => Undecided::Lapsed,
+            () if run.outcome.is_some() => Undecided::Waits,
+            () if run.is_running() => Undecided::AtWork,
+            () => Undecided::CutOff,
+        })
+    }
+
+    /// Whether a run waits for somebody to confirm it.
+    pub fn waits_for_confirmation(&self, run: &KnownRun) -> bool {
+        self.undecided(run) == Some(Undecided::Waits)
     }
 
     /// Whether something of a run, one of `all`, is there that nothing stands on.

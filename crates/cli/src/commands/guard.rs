@@ -13,7 +13,7 @@ use std::{
 use penstock_apply::{
     Mode, Options,
     history::{
-        Confirm, Confirmation, Decision, KnownRun, Phase, RunId, StoreError, Who, decision,
+        Confirm, Confirmation, Decision, KnownRun, Phase, RunId, StoreError, Undecided, Who, decision,
         recovery::{Kept, RunToUndo},
         store,
         succession::has_gone_on_from,
@@ -386,10 +386,8 @@ pub fn confirm(
     let asked = |run: &&KnownRun| {
         run.record.confirm.is_some() && arguments.run.is_none_or(|wanted| wanted == run.id())
     };
-    let waits = |run: &&KnownRun| {
-        let ended = run.record.confirm.is_some() && run.outcome.is_some();
-        ended && run.decision.is_none() && !machine.runs().has_lapsed(run)
-    };
+    let runs = machine.runs();
+    let waits = |run: &&KnownRun| runs.waits_for_confirmation(run);
     let waiting = all.iter().rfind(waits).map(KnownRun::id);
     let Some(run) = all.iter().rfind(asked) else {
         let known = arguments.run.map(|wanted| (wanted, all.iter().any(|run| run.id() == wanted)));
@@ -403,16 +401,25 @@ pub fn confirm(
         return Err(Failure::new(Status::DoesNotHold, text)
             .hint(format!("`penstock confirm {id}` keeps it; `penstock undo --list` shows all runs")));
     }
-    if run.is_open() && machine.runs().has_lapsed(run) {
-        let text = format!("too late: the machine was reset before anybody confirmed run {}", run.id());
-        return Err(Failure::new(Status::DoesNotHold, text)
-            .hint("`penstock undo`, or the next `penstock apply`, takes back what it left"));
-    }
-    if run.decision.is_none() && run.outcome.is_none() {
-        let text = format!("run {} has not come to its end", run.id());
-        return Err(
-            Failure::new(Status::Busy, text).hint("confirm it when `penstock status` says that it waits")
-        );
+    match runs.undecided(run) {
+        Some(Undecided::Lapsed) => {
+            let text = format!("too late: the machine was reset before anybody confirmed run {}", run.id());
+            return Err(Failure::new(Status::DoesNotHold, text)
+                .hint("`penstock undo`, or the next `penstock apply`, takes back what it left"));
+        }
+        Some(Undecided::AtWork) => {
+            let text = format!("run {} has not come to its end", run.id());
+            return Err(
+                Failure::new(Status::Busy, text).hint("confirm it when `penstock status` says that it waits")
+            );
+        }
+        Some(Undecided::CutOff) => {
+            let text =
+                format!("run {} was cut off before it came to its end, and cannot be confirmed", run.id());
+            return Err(Failure::new(Status::DoesNotHold, text)
+                .hint("its guard takes back what it did, if that lives; else `penstock undo` does"));
+        }
+        Some(Undecided::Waits) | None => {}
     }
     // Held by the guard from the moment on at which it takes the run back, whether or not it can write that down.
     let began = boot::elapsed();

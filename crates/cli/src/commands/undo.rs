@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use penstock_apply::{
     Mode,
     history::{
-        Confirmation, Decision, KnownRun, Phase, Purpose, RunId, Runs, decision, recovery,
+        Confirmation, Decision, KnownRun, Phase, Purpose, RunId, Runs, Undecided, decision, recovery,
         recovery::{Kept, RunToUndo},
         store::{AppliedRun, StoreError, UnreadableRun},
         succession::has_gone_on_from,
@@ -81,7 +81,7 @@ struct Listed {
     standing: usize,
     /// Whether somebody has to confirm it.
     waits_for_confirmation: bool,
-    /// Whether it was decided that it does not stay, and not all of it is taken back yet.
+    /// Whether it does not stay, and not all of it is taken back yet: so it was decided, or it was cut off before anybody could confirm it.
     is_to_go: bool,
     /// What is wrong with what is kept of it, each the error and its causes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -337,8 +337,10 @@ fn list(runs: &Runs, printer: &mut Printer) -> Result<Status, Failure> {
             running: run.is_running(),
             phase: state.phase,
             standing: state.left,
-            waits_for_confirmation: run.is_open() && !run.is_running() && !runs.has_lapsed(run),
-            is_to_go: run.is_not_to_stay() && state.phase != Phase::Nothing && !runs.was_reset_since(run),
+            waits_for_confirmation: runs.waits_for_confirmation(run),
+            is_to_go: (run.is_not_to_stay() || runs.undecided(run) == Some(Undecided::CutOff))
+                && state.phase != Phase::Nothing
+                && !runs.was_reset_since(run),
             damage: run.damage.iter().cloned().chain(state.damage).collect(),
         }
     };

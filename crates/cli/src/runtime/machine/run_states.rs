@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use penstock_apply::history::{KnownRun, RunId, StoreError, store::UnreadableRun};
+use penstock_apply::history::{KnownRun, Phase, RunId, StoreError, Undecided, store::UnreadableRun};
 
 use super::Machine;
 
@@ -52,17 +52,22 @@ impl Machine {
             if !damage.is_empty() {
                 states.damaged.push((run.id(), damage));
             }
+            let undecided = runs.undecided(run);
             if runs.has_lapsed(run) {
                 if runs.is_left(&all, run) {
                     states.lapsed.push(run.id());
                 }
-            } else if run.is_open() && !run.is_running() {
+            } else if undecided == Some(Undecided::Waits) {
                 states.open.push(run.clone());
+            } else if undecided == Some(Undecided::CutOff) && state.phase != Phase::Nothing {
+                states.half_way.push(run.id());
             }
         }
         // Of those that have lapsed the next change takes back what they left.
         let half_way = runs.half_way(&all).into_iter().map(|(run, _)| run.id());
-        states.half_way = half_way.filter(|id| !states.lapsed.contains(id)).collect();
+        states.half_way.extend(half_way.filter(|id| !states.lapsed.contains(id)));
+        states.half_way.sort();
+        states.half_way.dedup();
         Ok(states)
     }
 }

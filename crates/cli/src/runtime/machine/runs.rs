@@ -10,8 +10,8 @@ use penstock_apply::{
     Applied, ApplyError, HostExecutor, Journal, MayTake, Mode, Options, RunProgress,
     history::{
         Confirm, Confirmation, Decision, KnownRun, Outcome, Phase, Purpose, RunId, RunRecord, Runs,
-        StoreError, UndoJournal, UndoPlan, Who, decision, recovery::RunToUndo, store::UnreadableRun,
-        way_back,
+        StoreError, Undecided, UndoJournal, UndoPlan, Who, decision, recovery::RunToUndo,
+        store::UnreadableRun, way_back,
     },
     journal::{CatchUpJournal, FileJournal},
 };
@@ -342,6 +342,13 @@ impl Machine {
                 return Ok(());
             }
         }
+        if runs.undecided(run) == Some(Undecided::CutOff) {
+            let (id, who) = (run.id(), &run.record.who);
+            let text =
+                format!("run {id} of {who} was to be confirmed, and was cut off before it came to its end");
+            return Err(Failure::new(Status::Busy, text)
+                .hint("its guard takes back what it did, if that lives; else `penstock undo` does"));
+        }
         let text = format!("run {} of {} waits to be confirmed", run.id(), run.record.who);
         Err(Failure::new(Status::Busy, text)
             .hint("`penstock confirm` keeps what it did, `penstock undo` takes it back"))
@@ -526,6 +533,13 @@ mod tests {
         files::write_atomic(&path, "nics: {NET0: {vfs: 2}}\n").unwrap();
         let model = crate::model_file::load(&path).unwrap();
         let begin = || machine.begin(machine.lock().unwrap(), &plan, Mode::Apply, &model, None);
+        let busy = begin().err().unwrap();
+        assert!(
+            busy.in_one_line().contains("was cut off before it came to its end"),
+            "{}",
+            busy.in_one_line()
+        );
+        run.end(&Outcome { ended: 1, boottime: 1, error: None }).unwrap();
         let busy = begin().err().unwrap();
         assert!(busy.in_one_line().contains("waits to be confirmed"), "{}", busy.in_one_line());
         boot("the second");
