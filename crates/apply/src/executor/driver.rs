@@ -149,11 +149,10 @@ impl HostExecutor {
             }
             outcomes
         });
-        let settle =
-            |((function, driver, mac), bound): (&(Bdf, Option<&str>, Option<Mac>), Result<(), _>)| {
-                bound?;
-                self.settle(*function, *driver, *mac, until)
-            };
+        let settle = |((function, driver, mac), bound): (&(Bdf, Option<&str>, Option<Mac>), Result<_, _>)| {
+            bound?;
+            self.settle(*function, *driver, *mac, until)
+        };
         wanted.iter().zip(bound).map(settle).collect()
     }
 }
