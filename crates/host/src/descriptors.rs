@@ -57,7 +57,9 @@ mod tests {
     fn the_limit_is_raised_as_far_as_it_may_be_and_is_as_it_was_afterwards() {
         let limit = || getrlimit(Resource::Nofile);
         let before = limit();
-        let Some(current) = before.current else { return };
+        let Some(current) = before.current else {
+            return penstock_testkit::skip::whole("this process may have any number of files open");
+        };
         let most = before.maximum.unwrap_or(u64::MAX);
         let is_raised = || limit().current.is_some_and(|now| now >= most.min(current + OTHERS));
         {

@@ -81,7 +81,7 @@ fn compiles(header: &GeneratedFile, main: &str) {
             // Rust itself links with `cc`, so that it is there; a C++ compiler need not be.
             Err(error) if compiler == "cc" => panic!("cc: {error}"),
             Err(_) => {
-                println!("C++ was not tried: there is no {compiler} here");
+                penstock_testkit::skip::part(format!("there is no {compiler} here"));
                 continue;
             }
             Ok(made) => made,

@@ -22,6 +22,7 @@ pub mod page;
 pub mod programs;
 pub mod samples;
 pub mod script;
+pub mod skip;
 pub mod switch_line;
 pub mod sysfs;
 pub mod tree;

@@ -387,7 +387,9 @@ mod tests {
     fn a_vf_is_excused_only_once_its_pf_has_had_no_link_for_long() {
         let (function, pf): (Bdf, Bdf) = ("0000:04:10.0".parse().unwrap(), "0000:04:00.0".parse().unwrap());
         let owned = GuestFunction::bare(function, "net0".parse().unwrap());
-        let Some(long_ago) = Instant::now().checked_sub(COMES * 2) else { return };
+        let Some(long_ago) = Instant::now().checked_sub(COMES * 2) else {
+            return penstock_testkit::skip::whole("this machine was started too short a time ago");
+        };
         let without =
             || Expected { owned: &owned, pf, up_since: long_ago, cycles: 1, linked_since: None, shut: false };
         let mut pfs = Pfs { dark: BTreeMap::new(), unplugged: BTreeSet::new() };

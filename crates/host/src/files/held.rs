@@ -402,6 +402,8 @@ mod tests {
                 assert!(told, "{number} {bits:o}");
             }
             group(0);
+        } else {
+            penstock_testkit::skip::part("needs root");
         }
         // Links that lead to nothing, nowhere and in circles.
         symlink("nothing", at("links/dangling")).unwrap();

@@ -247,6 +247,8 @@ fn a_plugin_and_a_step_are_at_a_vf_one_after_the_other() {
     if std::os::unix::fs::chown(tree.path("run/penstock/cni"), Some(65534), Some(65534)).is_ok() {
         assert!(penstock_host::scan::attachments::lock(&root, vf, soon).unwrap_err().is_denied());
         executor.users.keep(&root, &[vf], "x", Instant::now() + soon).unwrap();
+    } else {
+        penstock_testkit::skip::part("files cannot be given to another user here");
     }
 }
 
