@@ -41,7 +41,7 @@ mod shown;
 mod watched;
 
 use announce::Announcer;
-use evict::Who;
+use evict::Leavers;
 use lease::Leadership;
 use shown::Shown;
 pub(crate) use watched::{GONE_BACK, Kept, Watched};
@@ -434,8 +434,8 @@ impl Controller {
                 continue;
             }
             let who = match all {
-                true => Who::All { but: self.pod.as_deref() },
-                false => Who::Claimants,
+                true => Leavers::All { but: self.pod.as_deref() },
+                false => Leavers::Claimants,
             };
             let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing, who)).await
             {

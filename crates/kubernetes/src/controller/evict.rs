@@ -29,7 +29,7 @@ const CLAIMS: u32 = 500;
 
 /// Who leaves a node.
 #[derive(Clone, Copy, Debug)]
-pub enum Who<'a> {
+pub enum Leavers<'a> {
     /// Pods with a claim on a VF that vanishes.
     Claimants,
     /// They, and all that do not belong to the node itself, but for the controller's own pod.
@@ -49,14 +49,14 @@ pub async fn look(
     client: &Client,
     node: &str,
     vanishing: &[VanishingVf],
-    who: Who<'_>,
+    who: Leavers<'_>,
 ) -> Result<Drained, Error> {
     let fields = ListParams::default().fields(&format!("spec.nodeName={node}"));
     let slices = Api::<ResourceSlice>::all(client.clone()).list(&fields).await?.items;
     let devices = drain::devices(node, &slices, vanishing);
     // While a device may be given to a new pod there is no end.
     let nothing = devices.vanishing.is_empty() && devices.absent.is_none();
-    if devices.incomplete.is_some() || !devices.open.is_empty() || (nothing && matches!(who, Who::Claimants))
+    if devices.incomplete.is_some() || !devices.open.is_empty() || (nothing && matches!(who, Leavers::Claimants))
     {
         return Ok(drain::drained(&devices, &[]));
     }
@@ -73,7 +73,7 @@ pub async fn look(
         let pods = pods.list(&page).await?;
         there.extend(pods.items.iter().filter_map(ResourceExt::uid));
         for pod in pods.items.iter().filter(|pod| drain::is_alive(pod)) {
-            if matches!(who, Who::All { but } if drain::leaves_with_node(pod, but)) {
+            if matches!(who, Leavers::All { but } if drain::leaves_with_node(pod, but)) {
                 leaving.push(leave(client, pod, "its node is drained").await);
                 continue;
             }
