@@ -21,6 +21,7 @@ const CMD_GET: u8 = 1;
 /// What answers [`CMD_GET`].
 const CMD_NEW: u8 = 3;
 const CMD_ESWITCH_GET: u8 = 29;
+const CMD_ESWITCH_SET: u8 = 30;
 const CMD_INFO_GET: u8 = 51;
 const CMD_HEALTH_REPORTER_GET: u8 = 52;
 
@@ -74,6 +75,23 @@ pub fn devlink_part(message: &Message<'_>) -> Option<(Bdf, DevlinkPart)> {
         _ => return None,
     };
     Some((device, part))
+}
+
+/// A command about one PCI device.
+fn about(command: u8, device: Bdf) -> GenericBody {
+    GenericBody::new(command)
+        .with(ATTR_BUS_NAME, format!("{PCI}\0").as_bytes())
+        .with(ATTR_DEV_NAME, format!("{device}\0").as_bytes())
+}
+
+/// What puts the embedded switch of a device into a mode.
+pub(super) fn eswitch_setting(device: Bdf, mode: EswitchMode) -> GenericBody {
+    let number: u16 = match mode {
+        EswitchMode::Legacy => 0,
+        EswitchMode::Switchdev => 1,
+        EswitchMode::SwitchdevInactive => 2,
+    };
+    about(CMD_ESWITCH_SET, device).with(ATTR_ESWITCH_MODE, &number.to_ne_bytes())
 }
 
 /// `None`: the driver has no embedded switch.
@@ -214,10 +232,8 @@ impl DevlinkSocket {
             [("the mode of the embedded switch", CMD_ESWITCH_GET), ("the versions", CMD_INFO_GET)]
         {
             let attempt = format!("read {what} of {device} with devlink");
-            let body = GenericBody::new(command)
-                .with(ATTR_BUS_NAME, format!("{PCI}\0").as_bytes())
-                .with(ATTR_DEV_NAME, format!("{device}\0").as_bytes());
             let mut unknown = None;
+            let body = about(command, device);
             let asked =
                 self.family.ask(&attempt, self.number, &body, |message| match devlink_part(message) {
                     Some((_, DevlinkPart::Eswitch(eswitch))) => devlink.eswitch = Some(eswitch),
@@ -235,6 +251,55 @@ impl DevlinkSocket {
             }
         }
         (devlink, errors)
+    }
+
+    /// The embedded switch of one device; `Ok(None)` where its driver has no modes of it, or devlink does not have the device.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the kernel or the driver does not tell: it takes CAP_NET_ADMIN.
+    pub fn eswitch(&mut self, device: Bdf) -> Result<Option<Eswitch>, NetlinkError> {
+        if !self.has(device) {
+            return Ok(None);
+        }
+        let attempt = format!("read the mode of the embedded switch of {device} with devlink");
+        let (mut found, mut unknown) = (None, None);
+        let body = about(CMD_ESWITCH_GET, device);
+        let asked = self.family.ask(&attempt, self.number, &body, |message| match devlink_part(message) {
+            Some((_, DevlinkPart::Eswitch(eswitch))) => found = Some(eswitch),
+            Some((_, DevlinkPart::UnknownMode(mode))) => unknown = Some(mode),
+            _ => {}
+        });
+        match asked {
+            Err(error) if tells_nothing(&error, CMD_ESWITCH_GET, process::may_administer_networks()) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+            Ok(()) => match unknown {
+                Some(mode) => Err(NetlinkError::Malformed {
+                    attempt,
+                    what: format!("mode {mode} is none that is known here"),
+                }),
+                None => Ok(found),
+            },
+        }
+    }
+
+    /// Puts the embedded switch of one device into a mode. Drivers take seconds for it, and more with many VFs; what they say to a
+    /// refusal is in the error.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the kernel or the driver refuses.
+    pub fn set_eswitch_mode(&mut self, device: Bdf, mode: EswitchMode) -> Result<(), NetlinkError> {
+        let attempt = format!("put the embedded switch of {device} into {mode} mode with devlink");
+        if !self.has(device) {
+            return Err(NetlinkError::Unsupported {
+                attempt,
+                detail: Some("devlink does not have the device".to_owned()),
+            });
+        }
+        self.family.ask(&attempt, self.number, &eswitch_setting(device, mode), |_| {})
     }
 }
 

@@ -374,6 +374,27 @@ fn the_mode_of_an_embedded_switch_is_read_with_what_goes_with_it() {
     assert_eq!(devlink_parts(&of_devlink(3, b"pci\0", &[])), [DevlinkPart::Device]);
 }
 
+/// What `devlink_nl_eswitch_set_doit` reads (`net/devlink/dev.c`): the handle, and the mode as a number of 16 bits.
+#[test]
+fn a_mode_is_set_by_the_numbers_that_it_is_read_by() {
+    use netlink_packet_core::Emitable;
+    use penstock_model::inventory::{Eswitch, EswitchMode};
+    let device = "0000:08:00.0".parse().unwrap();
+    let modes = [EswitchMode::Legacy, EswitchMode::Switchdev, EswitchMode::SwitchdevInactive];
+    for (mode, number) in modes.into_iter().zip([0, 1, 2]) {
+        let set = devlink::eswitch_setting(device, mode);
+        let mut bytes = vec![0; set.buffer_len()];
+        set.emit(&mut bytes);
+        let expected = of_devlink(30, b"pci\0", &attribute(25, &[number, 0]));
+        // Behind the header of netlink: the command with what goes with it.
+        assert_eq!(bytes, expected[16..], "{mode}");
+        // The answer to the question after it, from the same attributes.
+        let told = devlink_parts(&of_devlink(29, b"pci\0", &attribute(25, &[number, 0])));
+        let eswitch = Eswitch { mode, inline_mode: None, encap_mode: None };
+        assert_eq!(told, [DevlinkPart::Eswitch(eswitch)]);
+    }
+}
+
 /// As `devlink_info_version_put` lays them out (`net/devlink/dev.c`).
 #[test]
 fn versions_are_read_by_whether_they_run() {
