@@ -27,11 +27,13 @@ use penstock_plan::{
 mod boot;
 mod drive;
 mod driver;
+mod eswitch;
 mod facts;
 mod interface;
 mod realtime;
 mod users;
 
+use eswitch::{Eswitches, OverDevlink};
 pub use users::MayTake;
 use users::Users;
 
@@ -52,6 +54,7 @@ pub struct HostExecutor {
     /// What PFs' drivers report of their VFs, until the next change.
     vfs: BTreeMap<Bdf, Vec<(VfIndex, VfState)>>,
     users: Users,
+    eswitches: Box<dyn Eswitches>,
 }
 
 /// A function's interface on the host.
@@ -67,7 +70,8 @@ impl HostExecutor {
     ///
     /// When no netlink socket can be made.
     pub fn new(root: Root) -> Result<HostExecutor, NetlinkError> {
-        Ok(HostExecutor { root, netlink: Netlink::open()?, vfs: BTreeMap::new(), users: Users::default() })
+        let (netlink, eswitches) = (Netlink::open()?, Box::new(OverDevlink));
+        Ok(HostExecutor { root, netlink, vfs: BTreeMap::new(), users: Users::default(), eswitches })
     }
 
     /// The same, which may take these.
@@ -374,6 +378,7 @@ impl Execute<FunctionAction> for HostExecutor {
             FunctionAction::SetSwitchMode { pf, mode } => {
                 self.change_kept(*pf, |backend| backend.set_mode(*mode))
             }
+            FunctionAction::SetEswitchMode { pf, mode } => eswitch::set(self, *pf, *mode, deadline),
             FunctionAction::ResetFunction { function } => {
                 let at = format!("{function} was not reset");
                 self.users.keep_with_vfs(&self.root, *function, &at, until)?;

@@ -70,6 +70,7 @@ fn each_key_of_a_nic_is_exported_or_told() {
         ("vfs", "3"),
         ("externally_managed", "on"),
         ("loopback", "on"),
+        ("eswitch", "switchdev"),
         ("mtu", "9000"),
         ("interface", "fast0"),
         ("address", "192.0.2.1/24"),
@@ -87,7 +88,8 @@ fn each_key_of_a_nic_is_exported_or_told() {
         };
         for format in ExportFormat::ALL {
             let kept = GIVE_AWAY.contains(&format)
-                && ["loopback", "mtu", "interface", "address", "addresses", "best_effort"].contains(&key);
+                && ["loopback", "eswitch", "mtu", "interface", "address", "addresses", "best_effort"]
+                    .contains(&key);
             let words = match key {
                 "address" => "`addresses`",
                 "externally_managed" => "it is externally managed",

@@ -17,6 +17,7 @@
 //! - [`driver`] and [`probe`](mod@probe): which driver a PF has, and what it does when it is tried.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
 //! - [`nvme`]: an NVMe drive's VFs: their queues, interrupts and namespaces.
+//! - [`eswitch`]: the mode of an embedded switch over devlink, with a deadline.
 //! - [`embedded`]: who keeps the attributes of VFs: the PF's driver, or an embedded switch of ours.
 //! - [`scan`](mod@scan): the inventory of a machine, and what its life hangs on. [`threads`]: a VM as its QEMU process shows it.
 //! - [`cgroup`], [`irq`], [`knob`], [`resctrl`], [`scheduling`]: what decides how late a thread wakes, changed and read back.
@@ -41,6 +42,7 @@ pub mod device;
 pub mod driver;
 pub mod embedded;
 pub mod emulated;
+pub mod eswitch;
 pub mod events;
 pub mod files;
 pub mod follow;

@@ -16,13 +16,14 @@ use nix::{
 };
 use penstock_host::{
     Command, Here, InterfaceReport, Netlink, NetlinkError, NetworkNamespace, PciFunction, Place, Root,
+    eswitch,
     frames::{Endpoint, FramesError, Reach, reach},
     interface_of,
     netlink::{DevlinkSocket, LinkSettings, wait_for_interface},
 };
 use penstock_model::{
     Bdf, InterfaceAddress, Mac, Mtu, PortVlans, VfAttribute, VfIndex,
-    inventory::{InterfaceCounters, SwitchMode},
+    inventory::{EswitchMode, InterfaceCounters, SwitchMode},
 };
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials};
 
@@ -31,7 +32,7 @@ type Check = fn();
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("network namespaces", needs::network_namespace);
-    let plain: [(&str, Check); 19] = [
+    let plain: [(&str, Check); 20] = [
         ("interfaces_are_listed_in_netns", interfaces_are_listed),
         ("interfaces_count_what_went_through_them_in_netns", interfaces_count),
         ("an_interface_is_changed_in_netns", an_interface_is_changed),
@@ -45,6 +46,10 @@ fn main() -> ExitCode {
         ("what_a_driver_lacks_is_unsupported_in_netns", what_a_driver_lacks_is_unsupported),
         ("without_privilege_it_says_so_in_netns", without_privilege_it_says_so),
         ("devlink_lists_its_devices_to_everybody_in_netns", devlink_lists_its_devices_to_everybody),
+        (
+            "a_pf_that_devlink_does_not_have_has_no_modes_in_netns",
+            a_pf_that_devlink_does_not_have_has_no_modes,
+        ),
         ("a_namespace_that_is_gone_is_an_error_in_netns", a_namespace_that_is_gone_is_an_error),
         ("an_interface_is_waited_for_in_netns", an_interface_is_waited_for),
         ("waiting_ends_at_its_deadline_in_netns", waiting_ends_at_its_deadline),
@@ -370,6 +375,20 @@ fn devlink_lists_its_devices_to_everybody() {
         let health = thread::scope(|scope| scope.spawn(attempt).join().unwrap());
         assert!(matches!(health, Ok(None)) || health == Ok(Some(Default::default())), "{health:?}");
     }
+}
+
+/// Whether this kernel has devlink or not: what is asked and set comes back with words, and at once.
+fn a_pf_that_devlink_does_not_have_has_no_modes() {
+    let pf = "ffff:ff:1f.7".parse().unwrap();
+    let attempt = || {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let asked = eswitch::eswitch(pf, eswitch::ANSWER).map_err(|error| error.to_string());
+        (asked, eswitch::set_mode(pf, EswitchMode::Switchdev, eswitch::ANSWER).unwrap_err())
+    };
+    let (asked, refused) = thread::scope(|scope| scope.spawn(attempt).join().unwrap());
+    assert_eq!(asked, Ok(None));
+    assert!(refused.is_unsupported(), "{refused}");
+    assert!(refused.to_string().contains("of ffff:ff:1f.7 into switchdev mode"), "{refused}");
 }
 
 /// Makes the calling thread, and no other, an ordinary user. (The C library would change every thread.)

@@ -19,7 +19,7 @@ use serde::{
 use crate::{
     BoardKernel, ByteSize, CpuSet, DiskFormat, DriveName, Emulation, Firmware, FreeDriver, FunctionName,
     GuestKind, GuestName, Inside, InterfaceAddress, InterfaceName, LinkState, Mac, Mtu, NicMatch, NicName,
-    TxRate, VfCount, VfSettings, VlanId, VlanProtocol, VlanQos,
+    TxRate, VfCount, VfSettings, VlanId, VlanProtocol, VlanQos, WantedEswitch,
     names::MachineName,
     quantity::CpuList,
     vf::table::{document_with_vf_keys, vf_attributes},
@@ -92,6 +92,10 @@ pub(crate) struct NicDocument {
     pub externally_managed: Option<bool>,
     /// Whether its functions reach each other inside the NIC (VEB) or not (VEPA). Default: left as the driver has it.
     pub loopback: Option<bool>,
+    /// The mode of its embedded switch: `legacy`, or `switchdev`, where each VF has a representor on the host and the host's rules say
+    /// where frames go. Default: left as it is. Also read as `eSwitchMode` and `embedded-switch-mode`.
+    #[serde(alias = "eSwitchMode", alias = "embedded-switch-mode")]
+    pub eswitch: Option<WantedEswitch>,
     /// MTU of the PF. Default: left alone.
     pub mtu: Option<Mtu>,
     /// Name of the PF's interface on the host. Default: left alone.

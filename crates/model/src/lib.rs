@@ -60,7 +60,7 @@ pub use inventory::Inventory;
 pub use located::{Against, Elsewhere, Located};
 pub use mac::Mac;
 pub use measure::{Measure, StorageTarget};
-pub use model::{Board, BoardKernel, Emulation, FreeDriver, Model, Nic, NicMatch};
+pub use model::{Board, BoardKernel, Emulation, FreeDriver, Model, Nic, NicMatch, WantedEswitch};
 pub use names::{DriveName, GuestName, InterfaceName, MachineName, NicName, SlotName};
 pub use parse::{Parsed, parse};
 pub use pci::{Bdf, PcieRoot, RoutingId, SerialNumber};

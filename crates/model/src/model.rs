@@ -10,7 +10,7 @@ use crate::{
     Bdf, BridgePort, ByteSize, Drive, DriveName, DriveVfName, Function, FunctionName, Guest, GuestDrive,
     GuestName, InterfaceAddress, InterfaceName, Mac, Measure, Mtu, NicName, Realtime, SerialNumber, SlotName,
     TenantNic, UplinkVf, VfIndex, VfSettings,
-    inventory::Pf,
+    inventory::{EswitchMode, Pf},
     measurement::{Expectation, latency},
 };
 
@@ -55,6 +55,9 @@ pub struct Nic {
     /// Whether functions of this NIC reach each other inside it (VEB). `None`, the default: left as the driver has
     /// it, and reachability inside the NIC is not judged.
     pub loopback: Option<bool>,
+    /// The mode that its embedded switch is to be in. `None`, the default: left as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eswitch: Option<WantedEswitch>,
     /// MTU of the PF. `None`, the default: left alone.
     pub mtu: Option<Mtu>,
     /// The PF's interface name on the host. `None`, the default: left alone.
@@ -89,6 +92,35 @@ impl FreeDriver {
             FreeDriver::Host => "host",
             FreeDriver::VfioPci => "vfio-pci",
             FreeDriver::None => "none",
+        }
+    }
+}
+
+/// The mode of a NIC's embedded switch that a model may ask for (`Documentation/networking/devlink/devlink-eswitch-attr.rst`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "NicEswitchMode")]
+pub enum WantedEswitch {
+    /// It switches by MAC addresses and VLANs; attributes of VFs are set at the PF.
+    Legacy,
+    /// The host's rules say where frames go; each VF has a representor there.
+    Switchdev,
+}
+
+impl WantedEswitch {
+    /// The mode as devlink has it.
+    pub const fn mode(self) -> EswitchMode {
+        match self {
+            WantedEswitch::Legacy => EswitchMode::Legacy,
+            WantedEswitch::Switchdev => EswitchMode::Switchdev,
+        }
+    }
+
+    /// Its word in a model.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WantedEswitch::Legacy => "legacy",
+            WantedEswitch::Switchdev => "switchdev",
         }
     }
 }

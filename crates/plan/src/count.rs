@@ -7,6 +7,7 @@ use penstock_model::{Bdf, inventory::Sriov, text::counted};
 use crate::{
     FunctionAction,
     draft::{Effect, StepSpec},
+    eswitch::{self, EswitchChange},
     planner::{Planner, vf_list, vf_name},
 };
 
@@ -20,13 +21,16 @@ pub struct WantedVfCount<'a> {
     pub wanted: u16,
     /// What a VF is to have before a driver binds to it.
     pub before_drivers: &'static str,
+    /// Another mode for its embedded switch, which changes while there are no VFs; and whether that may turn out unsupported.
+    pub eswitch: Option<(EswitchChange, bool)>,
 }
 
 /// The steps to the number of VFs that is wanted, without drivers that bind to them by themselves.
 pub fn set(planner: &mut Planner<'_>, count: WantedVfCount<'_>) {
-    let WantedVfCount { name, pf, sriov, wanted, before_drivers } = count;
+    let WantedVfCount { name, pf, sriov, wanted, before_drivers, eswitch } = count;
     let present = sriov.num_vfs;
-    if present != wanted && in_use(planner, &count) {
+    let changes = present != wanted || eswitch.is_some();
+    if changes && in_use(planner, &count) {
         return;
     }
     if sriov.autoprobe && wanted > 0 {
@@ -38,19 +42,19 @@ pub fn set(planner: &mut Planner<'_>, count: WantedVfCount<'_>) {
             format!("no driver may bind to a VF of {name} before {before_drivers}"),
         ));
     }
-    if present == wanted {
+    if !changes {
         return;
     }
     let needs = || vec![Effect::Autoprobe(pf), Effect::Vfs(pf), Effect::Interface(pf)];
     if present > 0 {
         planner.notes.extend(destroyed(name, sriov));
-        let why = if wanted == 0 {
-            format!("{name} is to have no VFs")
-        } else {
-            format!(
-                "{name} has {}, and Linux changes their number only through 0",
-                counted(usize::from(present), "VF")
-            )
+        let has = counted(usize::from(present), "VF");
+        let why = match eswitch {
+            _ if wanted == 0 => format!("{name} is to have no VFs"),
+            Some((EswitchChange { to, .. }, _)) => {
+                format!("{name} has {has}, and its embedded switch goes into {to} mode without any")
+            }
+            None => format!("{name} has {has}, and Linux changes their number only through 0"),
         };
         planner.draft.push(StepSpec::new(
             FunctionAction::SetVfCount { pf, count: 0 }.into(),
@@ -59,6 +63,9 @@ pub fn set(planner: &mut Planner<'_>, count: WantedVfCount<'_>) {
             Effect::Vfs(pf),
             why,
         ));
+    }
+    if let Some((change, best_effort)) = eswitch {
+        planner.draft.push(eswitch::step(name, pf, change, best_effort));
     }
     if wanted > 0 {
         planner.draft.push(StepSpec::new(
@@ -74,11 +81,15 @@ pub fn set(planner: &mut Planner<'_>, count: WantedVfCount<'_>) {
 /// Refuses to change the number of VFs under guests that run with them or with the PF.
 fn in_use(planner: &mut Planner<'_>, count: &WantedVfCount<'_>) -> bool {
     let WantedVfCount { name, pf, sriov, .. } = *count;
+    let would = match count.eswitch {
+        Some((change, _)) => eswitch::would_change(name, change),
+        None => format!("the number of VFs of {name} would change"),
+    };
     let mut used = false;
     if let Some(guest) = planner.user(pf) {
         used = true;
         planner.refuse(
-            format!("the number of VFs of {name} would change while guest {guest} runs with its PF"),
+            format!("{would} while guest {guest} runs with its PF"),
             format!("stop it first: penstock stop MODEL {guest}"),
         );
     }
@@ -87,9 +98,9 @@ fn in_use(planner: &mut Planner<'_>, count: &WantedVfCount<'_>) -> bool {
             used = true;
             let vf_name = vf_name(name, vf.index);
             let text = match vf.present {
-                Some(_) => format!(
-                    "the number of VFs of {name} would change, which destroys {vf_name}, while guest {guest} runs with it"
-                ),
+                Some(_) => {
+                    format!("{would}, which destroys {vf_name}, while guest {guest} runs with it")
+                }
                 None => format!(
                     "guest {guest} runs, but {vf_name} is gone: the driver of {name} was reloaded, or somebody removed its \
                      VFs; a VF that is made anew does not come back into a guest that runs"

@@ -226,6 +226,7 @@ pub fn drive_steps<'a>(planner: &mut Planner<'a>, drive: &WantedDrive<'a>) {
             pf: drive.found.bdf,
             sriov,
             wanted: drive.drive.vfs,
+            eswitch: None,
             before_drivers: "its controller is on line",
         };
         count::set(planner, count);

@@ -1,6 +1,7 @@
 //! What is known beforehand of PF drivers: which driver their VFs get, and which knobs they lack.
 
 use penstock_model::{
+    VfAttribute,
     inventory::{Pf, PresentVf, SwitchMode},
     pci,
 };
@@ -100,6 +101,43 @@ const VIRTIO: &str = "virtio-pci";
 /// A virtio PF whose functions are ports of an embedded switch of ours, which keeps the VFs' attributes in the driver's stead
 /// (`penstock_host::embedded`). A VF's own address is its device's all the same.
 const ON_A_SWITCH: PfDriver = PfDriver { tells_mac: false, ..usual(VIRTIO, VIRTIO, true) };
+
+/// Whether the driver has no modes of the embedded switch: no `eswitch_mode_get` among its `devlink_ops`, or no devlink at all (Linux 6.12).
+pub fn has_no_eswitch_modes(driver: &str) -> bool {
+    matches!(driver, "igb" | "ixgbe" | "i40e" | "mlx4_core" | "be2net" | VIRTIO)
+}
+
+/// Whether the driver has modes of the embedded switch. Others may: of these it is known.
+///
+/// `mlx5_core`: `mlx5/core/devlink.c`; `ice`: `ice/devlink/devlink.c`; `bnxt_en`: `bnxt/bnxt_devlink.c`; `nfp`: `nfp/nfp_devlink.c`.
+pub fn has_eswitch_modes(driver: &str) -> bool {
+    matches!(driver, "mlx5_core" | "ice" | "bnxt_en" | "nfp")
+}
+
+/// Why the driver tells the mode of the embedded switch and never changes it.
+///
+/// `nfp`: `drivers/net/ethernet/netronome/nfp/nfp_app.h`, `nfp_app_eswitch_mode_set` calls what no kind of firmware has.
+pub fn fixed_eswitch_mode(driver: &str) -> Option<&'static str> {
+    (driver == "nfp").then_some("the firmware that it loads decides")
+}
+
+/// Why the driver refuses an attribute of a VF while the embedded switch is in switchdev mode, whatever its value.
+///
+/// - `mlx5_core`: `drivers/net/ethernet/mellanox/mlx5/core/esw/legacy.c`, `mlx5_eswitch_set_vport_vlan` (but for no VLAN),
+///   `mlx5_eswitch_set_vport_spoofchk` and `mlx5_eswitch_set_vport_trust`.
+/// - `ice`: `drivers/net/ethernet/intel/ice/ice_sriov.c`, `ice_set_vf_trust`.
+pub fn refused_in_switchdev(driver: &str, attribute: &VfAttribute) -> Option<&'static str> {
+    match (driver, attribute) {
+        ("mlx5_core", VfAttribute::Vlan { id, .. }) if id.get() != 0 => {
+            Some("in switchdev mode it sets no VLAN of a VF: the host's rules tag frames, at its representor")
+        }
+        ("mlx5_core", VfAttribute::Spoofchk(_)) => {
+            Some("in switchdev mode it sets no spoof check: the host's rules say what a VF may send")
+        }
+        ("mlx5_core" | "ice", VfAttribute::Trust(_)) => Some("in switchdev mode it trusts no VF"),
+        _ => None,
+    }
+}
 
 /// What is known of a PF's driver, and of the embedded switch that it may be at. A virtio PF reports a mode where there is one
 /// and never else.

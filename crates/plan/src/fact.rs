@@ -6,7 +6,7 @@ use penstock_model::{
     Bdf, CpuSet, GuestName, InterfaceAddress, InterfaceName, Mac, Mtu, NicName, Scheduling, VfAttribute,
     VfIndex,
     inventory::{
-        Manager, SwitchMode,
+        EswitchMode, Manager, SwitchMode,
         tuning::{Knob, ResctrlGroup, Value},
     },
     text::counted,
@@ -56,6 +56,8 @@ pub enum Fact {
     InterfaceIs { function: Bdf, setup: InterfaceSetup },
     /// The embedded switch is in this mode.
     Switch { pf: Bdf, mode: SwitchMode },
+    /// devlink reports the embedded switch in this mode.
+    EswitchMode { pf: Bdf, mode: EswitchMode },
     /// The controller of the drive's VF has so many pairs of queues, with the one for administration, and so many interrupt vectors.
     VfResources { drive: Bdf, vf: VfIndex, queues: u16, interrupts: u16 },
     /// The controller of the drive's VF is on line, or is not; and has so much, where that is said.
@@ -205,6 +207,9 @@ impl Fact {
                 write!(f, "the interface of {} is as it was: {setup}", of(function))
             }
             Fact::Switch { pf, mode } => write!(f, "the embedded switch of {} is in {mode} mode", of(pf)),
+            Fact::EswitchMode { pf, mode } => {
+                write!(f, "devlink reports {mode} mode of {}", of(pf))
+            }
             Fact::VfResources { drive, vf, queues, interrupts } => {
                 write!(f, "{} has {}", names.vf(*drive, *vf), resources(*queues, *interrupts))
             }

@@ -16,6 +16,7 @@ mod draft;
 mod drive;
 pub mod drivers;
 pub mod error;
+mod eswitch;
 pub mod execute;
 mod external;
 pub mod fact;

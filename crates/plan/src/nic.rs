@@ -1,4 +1,4 @@
-//! The steps of a NIC as a whole: autoprobe, the number of VFs, the PF's interface, the embedded switch.
+//! The steps of a NIC as a whole: autoprobe, the mode of its embedded switch, the number of VFs, the PF's interface, loopback.
 
 use penstock_model::{
     Bdf, Mtu, Path,
@@ -10,7 +10,7 @@ use crate::{
     count::{self, WantedVfCount},
     draft::{Effect, StepSpec},
     error::error,
-    external,
+    eswitch, external,
     planner::Planner,
     wanted::WantedNic,
 };
@@ -20,6 +20,8 @@ pub fn nic_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     if nic.nic.externally_managed {
         return external::vfs_are_there(planner, nic);
     }
+    eswitch::judge(planner, nic);
+    eswitch::without_sriov(planner, nic);
     if nic.driver.is_some_and(|driver| driver.up_before_vfs) {
         interface_steps(planner, nic);
         vf_count(planner, nic);
@@ -40,6 +42,7 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             sriov,
             wanted: nic.nic.vfs,
             before_drivers: "its attributes are set",
+            eswitch: nic.eswitch_change().map(|change| (change, nic.nic.best_effort.contains("eswitch"))),
         },
     );
 }
@@ -205,6 +208,8 @@ fn switch_mode(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     let driver = nic.pf.driver.as_deref().unwrap_or("none");
     let inverse = match nic.pf.switch_mode {
         present if present == mode && !nic.remakes() => return,
+        // What it has in legacy mode nobody knows yet.
+        SwitchMode::Switchdev if nic.eswitch_change().is_some() => None,
         SwitchMode::Switchdev => {
             planner.note(format!(
                 "{name} is in switchdev mode: the host's forwarding rules decide on loopback, which is not set"

@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, HashSet};
 use penstock_model::{Guest, GuestName, Inventory, Mac, Model, VfAttribute};
 
 use crate::{
-    Action, Fact, FunctionAction, GuestAction, Plan, PlanError, Step, StepId, count, drive, external, files,
-    free, guest, managers, nic, order, planner::Planner, realtime, stop::stop_steps, vfs, waits::Waits,
+    Action, Fact, FunctionAction, GuestAction, Plan, PlanError, Step, StepId, count, drive, eswitch,
+    external, files, free, guest, managers, nic, order, planner::Planner, realtime, stop::stop_steps, vfs,
+    waits::Waits,
 };
 
 /// What to do where a PF has another number of VFs than its guests need.
@@ -103,7 +104,12 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
             continue;
         }
         if nic.remakes() {
-            planner.refuse(count::is_other(nic.name, nic.sriov(), nic.nic.vfs), MAKE_FIRST.to_owned());
+            match eswitch::is_other(nic) {
+                Some(other) => planner.refuse(other, "change it first: penstock apply".to_owned()),
+                None => {
+                    planner.refuse(count::is_other(nic.name, nic.sriov(), nic.nic.vfs), MAKE_FIRST.to_owned())
+                }
+            }
             continue;
         }
         nic::interface_steps(&mut planner, nic);

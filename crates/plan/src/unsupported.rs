@@ -1,5 +1,5 @@
-//! Attributes of which it was seen before that the PF's driver cannot set them: refused before anything is touched, or left
-//! out where the model allows it.
+//! Attributes of which it was seen before, or is known from its source, that the PF's driver cannot set them: refused before
+//! anything is touched, or left out where the model allows it.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use penstock_model::{Path, VfAttribute, VfIndex, inventory::Trial};
 
 use crate::{
     error::error,
+    eswitch,
     planner::{Planner, vf_list},
     wanted::{WantedNic, WantedVf, words},
 };
@@ -16,8 +17,17 @@ use crate::{
 #[derive(Default)]
 pub struct UnsupportedAttributes<'a> {
     /// By where the model says it and in which word.
-    required: IndexMap<(Path, &'static str), (&'a Trial, Vec<VfIndex>)>,
-    left_out: BTreeMap<&'static str, (&'a Trial, Vec<VfIndex>)>,
+    required: IndexMap<(Path, &'static str), (Lack<'a>, Vec<VfIndex>)>,
+    left_out: BTreeMap<&'static str, (Lack<'a>, Vec<VfIndex>)>,
+}
+
+/// How it is known that a driver does not do something.
+#[derive(Clone, Copy)]
+enum Lack<'a> {
+    /// It was tried.
+    Tried(&'a Trial),
+    /// Its source says so, of the mode that the embedded switch is in then.
+    InThisMode(&'static str),
 }
 
 impl<'a> UnsupportedAttributes<'a> {
@@ -34,14 +44,16 @@ impl<'a> UnsupportedAttributes<'a> {
             return false;
         }
         let known = planner.inventory.capabilities.get(&nic.pf.bdf);
-        let Some(trial) = known.and_then(|known| known.lack_of(attribute)) else { return false };
+        let tried = known.and_then(|known| known.lack_of(attribute)).map(Lack::Tried);
+        let lack = eswitch::refused(nic, attribute).map(Lack::InThisMode).or(tried);
+        let Some(lack) = lack else { return false };
         let may_fail = vf.may_fail(attribute);
         for word in words(attribute, &vf.settings) {
             let (_, vfs) = match may_fail {
-                true => self.left_out.entry(word).or_insert_with(|| (trial, Vec::new())),
+                true => self.left_out.entry(word).or_insert_with(|| (lack, Vec::new())),
                 false => {
                     let key = (place(planner, nic, vf, attribute, word), word);
-                    self.required.entry(key).or_insert_with(|| (trial, Vec::new()))
+                    self.required.entry(key).or_insert_with(|| (lack, Vec::new()))
                 }
             };
             vfs.push(vf.index);
@@ -52,19 +64,27 @@ impl<'a> UnsupportedAttributes<'a> {
     /// Says what was found.
     pub fn tell(self, planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         let driver = nic.pf.driver.as_deref().unwrap_or("none");
-        for (word, (trial, vfs)) in self.left_out {
+        for (word, (lack, vfs)) in self.left_out {
             let who = vf_list(nic.name, &vfs);
-            planner.note(format!("{word} of {who} is left out: driver {driver} cannot set it ({trial})"));
+            let why = match lack {
+                Lack::Tried(trial) => format!("driver {driver} cannot set it ({trial})"),
+                Lack::InThisMode(why) => format!("driver {driver} cannot set it: {why}"),
+            };
+            planner.note(format!("{word} of {who} is left out: {why}"));
         }
-        for ((path, word), (trial, vfs)) in self.required {
-            let text = format!(
-                "{} cannot have {word}: driver {driver} was tried before ({trial})",
-                vf_list(nic.name, &vfs)
-            );
-            let hint = format!(
-                "`best_effort: [{word}]` at the NIC or the function does without it; `penstock scan --probe` tries the \
-                 driver again"
-            );
+        for ((path, word), (lack, vfs)) in self.required {
+            let who = vf_list(nic.name, &vfs);
+            let does_without = format!("`best_effort: [{word}]` at the NIC or the function does without it");
+            let (text, hint) = match lack {
+                Lack::Tried(trial) => (
+                    format!("{who} cannot have {word}: driver {driver} was tried before ({trial})"),
+                    format!("{does_without}; `penstock scan --probe` tries the driver again"),
+                ),
+                Lack::InThisMode(why) => (
+                    format!("{who} cannot have {word} from driver {driver}: {why}"),
+                    format!("leave `{word}` out, or write `eswitch: legacy`; {does_without}"),
+                ),
+            };
             planner.lacking.0.push(error(path, text, Some(hint)));
         }
     }

@@ -12,6 +12,7 @@ use penstock_model::{
 use crate::{
     drivers::{self, PfDriver},
     error::error,
+    eswitch::{self, EswitchChange},
 };
 
 /// A NIC of the model on this machine.
@@ -50,10 +51,17 @@ impl WantedNic<'_> {
         self.pf.sriov.as_ref()
     }
 
-    /// Whether the number of VFs changes, so that all of them are new.
+    /// Whether the number of VFs changes, or the mode of their switch, so that all of them are new.
     pub fn remakes(&self) -> bool {
         let counts = |sriov: &Sriov| sriov.num_vfs != self.nic.vfs && !self.nic.externally_managed;
+        let has_some = |sriov: &Sriov| sriov.num_vfs > 0;
         self.sriov().is_some_and(counts)
+            || self.eswitch_change().is_some() && self.sriov().is_some_and(has_some)
+    }
+
+    /// What changes of the mode of its embedded switch.
+    pub fn eswitch_change(&self) -> Option<EswitchChange> {
+        eswitch::change(self.nic.eswitch.filter(|_| !self.nic.externally_managed), self.pf)
     }
 
     /// What is known of a VF that is left in being; `None` when it is made anew.

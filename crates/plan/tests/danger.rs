@@ -202,6 +202,7 @@ fn touches(plan: &Plan, inventory: &Inventory, pf: Bdf, action: &Action) -> bool
         Action::Function(FunctionAction::SetVfCount { pf: of, .. }) => {
             *of == pf && inventory.pf(pf).is_some_and(|pf| pf.driver.as_deref() != Some("virtio-pci"))
         }
+        Action::Function(FunctionAction::SetEswitchMode { pf: of, .. }) => *of == pf,
         Action::Guest(GuestAction::StartGuest { guest })
         | Action::Guest(GuestAction::CreateGuest { guest }) => enters(guest),
         _ => false,

@@ -57,7 +57,11 @@ fn lasting(inventory: &Inventory, plan: &Plan) -> Inventory {
         let blind = plan.steps.iter().any(|step| {
             matches!(step.action, Action::Function(FunctionAction::SetSwitchMode { pf: of, .. }) if of == pf.bdf && step.inverse.is_none())
         });
-        if blind {
+        // VEB and VEPA are legacy mode's, and go with it: a plan says so.
+        let leaves_legacy = plan.steps.iter().any(|step| {
+            matches!(step.action, Action::Function(FunctionAction::SetEswitchMode { pf: of, .. }) if of == pf.bdf)
+        });
+        if blind || leaves_legacy {
             pf.switch_mode = Default::default();
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, Inventory, Mac,
-    Model, NicName, TenantNic, VfIndex, inventory::PresentVf, text::counted,
+    Model, NicName, TenantNic, VfIndex, WantedEswitch, inventory::PresentVf, text::counted,
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,9 @@ pub struct MachineNic {
     /// Whether its functions reach each other inside it; `None` when the model does not say.
     #[serde(default)]
     pub loopback: Option<bool>,
+    /// The mode of its embedded switch; `None` when the model does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eswitch: Option<WantedEswitch>,
     /// Its VFs by index.
     #[serde(default)]
     pub vfs: Vec<MachineVf>,
@@ -179,7 +182,8 @@ fn nic(model: &Model, inventory: &Inventory, name: &NicName, bdf: Option<Bdf>, e
             }
         })
         .collect();
-    MachineNic { name: name.clone(), bdf, mac, driver, emulated_by, loopback: wanted.loopback, vfs }
+    let (loopback, eswitch) = (wanted.loopback, wanted.eswitch);
+    MachineNic { name: name.clone(), bdf, mac, driver, emulated_by, loopback, eswitch, vfs }
 }
 
 /// The word for a guest's kind.

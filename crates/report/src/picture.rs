@@ -260,10 +260,10 @@ fn nic_box(nic: &MachineNic, machine: &Machine, owners: &Owners<'_>, dense: bool
         count => format!("{count} VFs"),
     };
     let loopback = nic.loopback.map(|on| if on { "loopback on" } else { "loopback off" });
-    let detail: Vec<String> = [nic.mac.map(|mac| mac.to_string()), Some(count), loopback.map(str::to_owned)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let eswitch = nic.eswitch.map(|mode| format!("{} mode", mode.name()));
+    let mac = nic.mac.map(|mac| mac.to_string());
+    let detail: Vec<String> =
+        [mac, Some(count), loopback.map(str::to_owned), eswitch].into_iter().flatten().collect();
     let bdf = nic.bdf.map(|bdf| format!(" at {bdf}")).unwrap_or_default();
     let cabled: Vec<String> = machine
         .cables

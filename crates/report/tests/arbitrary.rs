@@ -5,7 +5,7 @@ mod runs;
 use std::time::Duration;
 
 use penstock_model::{
-    FunctionName, GuestKind, Mac, Outcome, Verdict, VfIndex,
+    FunctionName, GuestKind, Mac, Outcome, Verdict, VfIndex, WantedEswitch,
     measurement::{
         Cell, Claim, Comparison, Conclusion, CutShort, Direction, End, EndKind, Estimate, ExpectationResult,
         Histogram, Load, Measured, Measurement, Measurements, Metric, Mix, Network, PathKind, Pattern,
@@ -69,6 +69,7 @@ fn nic() -> impl Strategy<Value = MachineNic> {
             driver,
             emulated_by,
             loopback,
+            eswitch: loopback.is_none().then_some(WantedEswitch::Switchdev),
             // Gaps and repeated names are for the picture to survive.
             vfs: (0..vfs)
                 .map(|index| MachineVf { index: VfIndex::new(index).unwrap(), bdf: None, mac: None })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, FunctionName, Inventory, Mac, NicName, Source, VfIndex,
+    Bdf, FunctionName, Inventory, Mac, NicName, Source, VfIndex, WantedEswitch,
     inventory::{Pf, Sriov, SwitchMode, Vf},
     parse,
 };
@@ -13,7 +13,7 @@ use penstock_report::Machine;
 const MODEL: &str = "machine: pair
 nics:
   NET0: {vfs: 3, loopback: true}
-  NET1: {match: {mac: \"0c:c4:7a:9a:61:eb\"}, vfs: 1}
+  NET1: {match: {mac: \"0c:c4:7a:9a:61:eb\"}, vfs: 1, eswitch: switchdev}
 guests:
   a: {functions: [NET0#2, {vf: NET1#0, mac: \"02:00:00:00:01:00\", address: 10.0.0.1/24}]}
 board: {cables: [[NET0, NET1]]}
@@ -68,6 +68,7 @@ fn a_machine_is_what_the_model_wants_and_the_inventory_knows() {
     assert_eq!(net0.vfs[2].mac, Some(Mac::derived(mac, VfIndex::new(2).unwrap())));
     assert_eq!((net1.bdf, net1.vfs[0].bdf), (None, None));
     assert_eq!(net1.vfs[0].mac, "02:00:00:00:01:00".parse().ok());
+    assert_eq!((machine.nics[0].eswitch, net1.eswitch), (None, Some(WantedEswitch::Switchdev)));
 
     let owned: FunctionName = "NET1#0".parse().unwrap();
     assert_eq!(machine.owners()[&owned].as_str(), "a");

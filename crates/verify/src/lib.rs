@@ -22,6 +22,7 @@ use penstock_model::{
 
 pub mod drift;
 mod drive;
+mod eswitch;
 mod expectation;
 mod forgery;
 mod free;
@@ -203,6 +204,7 @@ pub fn verify(
     let mut sheet = writer::VerdictSheet::default();
     for name in model.nics.keys() {
         nic::judge(&observation, name, &reached, &mut sheet);
+        eswitch::judge(&observation, name, &mut sheet);
     }
     for name in model.guests.keys() {
         guest::judge(&observation, name, &reached, &mut sheet);
@@ -230,8 +232,8 @@ pub enum Part {
     Rest,
 }
 
-/// Compares the NICs and guests in `scope` with a machine as [`verify`] does, but for whether frames pass, and the embedded
-/// switch's mode where only frames tell it. Nothing is sent.
+/// Compares the NICs and guests in `scope` with a machine as [`verify`] does, but for whether frames pass, loopback where only frames tell it,
+/// and the mode of the embedded switch, for which devlink would have to be asked. Nothing is sent.
 pub fn attributes(
     model: &Model,
     inventory: &Inventory,

@@ -7,6 +7,7 @@ use penstock_model::{
 
 use super::*;
 
+mod eswitch;
 mod proofs;
 mod tenants;
 mod vms;

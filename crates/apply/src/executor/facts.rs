@@ -78,6 +78,13 @@ pub fn holds(executor: &mut HostExecutor, fact: &Fact) -> Result<Seen, ExecuteEr
             let seen = seen.map_err(|error| from_netlink(&at, error))?;
             Ok(same(seen == *mode, || format!("it is in {seen} mode")))
         }
+        Fact::EswitchMode { pf, mode } => {
+            let seen = super::eswitch::mode(executor, *pf)?;
+            Ok(same(seen == Some(*mode), || match seen {
+                Some(seen) => format!("it is in {seen} mode"),
+                None => "devlink reports no mode".to_owned(),
+            }))
+        }
         Fact::LinkUp { pf } => attribute(executor, *pf, "carrier", |seen| seen == "1"),
         Fact::FileIs { path, text } => Ok(match files::read_to_string(executor.root.path(path)) {
             Ok(seen) => same(seen == *text, || "it has another text".to_owned())

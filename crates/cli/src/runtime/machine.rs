@@ -14,7 +14,7 @@ use penstock_host::{
     tap, threads,
 };
 use penstock_model::{
-    Guest, GuestKind, GuestName, Inventory, Model, NicName, Verdict,
+    Bdf, Guest, GuestKind, GuestName, Inventory, Model, NicName, Verdict,
     inventory::tuning::{Tuning, VmThread},
 };
 use penstock_render::FoundFile;
@@ -145,7 +145,8 @@ impl Machine {
         (inventory, unseen)
     }
 
-    /// Its inventory with all that decides how late threads wake, where the model has a word of real time.
+    /// Its inventory with all that decides how late threads wake, where the model has a word of real time, and with the modes of the embedded
+    /// switches that it names.
     ///
     /// # Errors
     ///
@@ -157,6 +158,7 @@ impl Machine {
             inventory.tuning = Some(tuning);
             inventory.unknown.extend(unknown);
         }
+        self.ask_eswitch_modes(model, &mut inventory);
         Ok(inventory)
     }
 
@@ -181,6 +183,17 @@ impl Machine {
             }
         }
         Ok(inventory)
+    }
+
+    /// Asks for the modes of the embedded switches that the model has a mode for, and of no others: devlink may keep whoever asks waiting.
+    fn ask_eswitch_modes(&self, model: &Model, inventory: &mut Inventory) {
+        let mut named = model.nics.iter().filter(|(_, nic)| nic.eswitch.is_some()).peekable();
+        if named.peek().is_none() {
+            return;
+        }
+        let (found, _) = penstock_plan::resolve_what_is_there(model, inventory);
+        let pfs: Vec<Bdf> = named.filter_map(|(name, _)| found.get(name).copied()).collect();
+        penstock_host::eswitch::ask_modes(&self.root, inventory, pfs);
     }
 
     /// What is where a generated file should be.

@@ -200,8 +200,12 @@ impl Omissions {
             board: _,
         } = model;
         let has_loopback = nics.values().any(|nic| nic.loopback.is_some());
+        // What gives VFs away leaves it as it is; the rest have no word for it, but for netplan.
+        let has_mode = nics.values().any(|nic| nic.eswitch.is_some());
+        let keeps_mode = self.format.gives_free_vfs() || self.format == ExportFormat::Netplan;
         for (key, said) in [
             ("loopback", has_loopback && !self.format.gives_free_vfs()),
+            ("eswitch", has_mode && !keeps_mode),
             ("drives", !drives.is_empty()),
             ("realtime", realtime.is_some()),
             ("measure", *measure != Measure::default()),

@@ -68,6 +68,9 @@ impl File {
             let _ = writeln!(self.ethernets, "      set-name: {}", single_quoted(interface.as_str()));
         }
         let _ = writeln!(self.ethernets, "      virtual-function-count: {}", nic.nic.vfs);
+        if let Some(eswitch) = nic.nic.eswitch {
+            let _ = writeln!(self.ethernets, "      embedded-switch-mode: {}", eswitch.name());
+        }
         if let Some(mtu) = nic.nic.mtu {
             let _ = writeln!(self.ethernets, "      mtu: {}", mtu.get());
         }

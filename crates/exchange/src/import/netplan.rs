@@ -131,6 +131,7 @@ fn pf<'a>(id: &'a str, node: &ForeignNode<'a>) -> ForeignNic<'a> {
     let mut nic = ForeignNic::new(id, selector, node.clone());
     nic.interface = fields.value("set-name");
     nic.mtu = fields.value("mtu");
+    nic.eswitch = fields.value("embedded-switch-mode");
     nic.vfs = fields.value::<VfCount>("virtual-function-count").map(|count| count.get());
     for address in fields.take("addresses").iter().flat_map(ForeignNode::items) {
         // `ADDRESS: {label: ..., lifetime: ...}` is one of them too.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_model::{
     Bdf, FreeDriver, InterfaceAddress, InterfaceName, Inventory, Mac, Mtu, NicMatch, SettingsConflict,
-    VfIndex, VfSettings, inventory::Pf,
+    VfIndex, VfSettings, WantedEswitch, inventory::Pf,
 };
 use penstock_plan::lasting_match;
 
@@ -83,6 +83,8 @@ pub struct ForeignNic<'a> {
     pub interface: Option<InterfaceName>,
     /// MTU of the PF.
     pub mtu: Option<Mtu>,
+    /// The mode of its embedded switch.
+    pub eswitch: Option<WantedEswitch>,
     /// IP addresses of the PF's interface.
     pub addresses: Vec<InterfaceAddress>,
     /// How many VFs it has.
@@ -102,6 +104,7 @@ impl<'a> ForeignNic<'a> {
             at,
             interface: None,
             mtu: None,
+            eswitch: None,
             addresses: Vec::new(),
             vfs: None,
             settings: BTreeMap::new(),

@@ -116,6 +116,9 @@ fn entry(
     if let Some(interface) = &nic.interface {
         let _ = writeln!(out, "    interface: {}", quoted(interface.as_str()));
     }
+    if let Some(eswitch) = nic.eswitch {
+        let _ = writeln!(out, "    eswitch: {}", eswitch.name());
+    }
     if let Some(mtu) = nic.mtu {
         let _ = writeln!(out, "    mtu: {mtu}");
     }

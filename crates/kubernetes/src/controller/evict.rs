@@ -56,7 +56,9 @@ pub async fn look(
     let devices = drain::devices(node, &slices, vanishing);
     // While a device may be given to a new pod there is no end.
     let nothing = devices.vanishing.is_empty() && devices.absent.is_none();
-    if devices.incomplete.is_some() || !devices.open.is_empty() || (nothing && matches!(who, Leavers::Claimants))
+    if devices.incomplete.is_some()
+        || !devices.open.is_empty()
+        || (nothing && matches!(who, Leavers::Claimants))
     {
         return Ok(drain::drained(&devices, &[]));
     }

@@ -17,6 +17,7 @@ pub(super) fn check(subject: &mut Subject<'_>) {
         let address = host.and_then(|host| host.addresses.first()).map(|(_, place)| place.clone());
         let asked = [
             ("loopback", nic.loopback.is_some().then(|| path.join("loopback"))),
+            ("eswitch", nic.eswitch.is_some().then(|| path.join("eswitch"))),
             ("mtu", nic.mtu.is_some().then(|| path.join("mtu"))),
             ("interface", nic.interface.is_some().then(|| path.join("interface"))),
             ("addresses", address),

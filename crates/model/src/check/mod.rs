@@ -241,6 +241,7 @@ fn build_nic(document: NicDocument, highest: Option<u16>, host: &HostAddresses) 
         vfs: document.vfs.map_or(highest.map_or(0, |index| index + 1), VfCount::get),
         externally_managed: document.externally_managed.unwrap_or_default(),
         loopback: document.loopback,
+        eswitch: document.eswitch,
         mtu: document.mtu,
         interface: document.interface,
         addresses: host.addresses.iter().map(|(address, _)| *address).collect(),

@@ -4,7 +4,7 @@ use std::{collections::HashMap, hash::Hash};
 
 use super::Subject;
 use crate::{
-    NicMatch, NicName, VfIndex, VfKey, VlanProtocol,
+    NicMatch, NicName, VfIndex, VfKey, VlanProtocol, WantedEswitch,
     decode::nearest,
     diagnostic::{Diagnostic, Path},
     vf::VfSettings,
@@ -12,7 +12,8 @@ use crate::{
 
 /// What `best_effort` and `required` may name besides the keys of VF attributes, which a driver or device may not know how to carry
 /// out: what `verify` looks at too.
-const MORE_BEST_EFFORT: [&str; 7] = ["mtu", "loopback", "interface", "addresses", "driver", "link", "speed"];
+const MORE_BEST_EFFORT: [&str; 8] =
+    ["mtu", "loopback", "eswitch", "interface", "addresses", "driver", "link", "speed"];
 
 /// All that `best_effort` and `required` may name.
 fn best_effort_words() -> impl Iterator<Item = &'static str> {
@@ -69,6 +70,17 @@ pub(super) fn check(subject: &mut Subject<'_>) {
                     format!("a card has the ports 0 to 7, and this is {port}"),
                 )
                 .with_hint("it is the last digit of the PF's PCI address"),
+            );
+        }
+        if nic.eswitch == Some(WantedEswitch::Switchdev) && nic.loopback.is_some() {
+            messages.push(
+                Diagnostic::error(
+                    path.join("loopback"),
+                    format!("{name} has no loopback in switchdev mode: the host's rules say where frames go"),
+                )
+                .at_key()
+                .with_related(path.join("eswitch"), "said here")
+                .with_hint("leave `loopback` out, or write `eswitch: legacy`"),
             );
         }
         check_defaults(&nic.vf_defaults, &path.join("defaults"), messages);

@@ -22,9 +22,10 @@ const OF_CONTAINERS: [VfKey; 5] =
     [VfKey::Vlan, VfKey::Qos, VfKey::VlanProto, VfKey::Spoofchk, VfKey::MaxTxRate];
 
 /// Keys beside those of VF attributes that are read in other spellings too: the type in the schema, the key, and its other spellings.
-const ALIASES: [(&str, &str, &[&str]); 7] = [
+const ALIASES: [(&str, &str, &[&str]); 8] = [
     ("TenantNic", "mac", &["mac-address"]),
     ("Nic", "vfs", &["numVfs", "virtual-function-count"]),
+    ("Nic", "eswitch", &["eSwitchMode", "embedded-switch-mode"]),
     ("Nic", "externally_managed", &["externallyManaged"]),
     ("Function", "interface", &["name"]),
     ("Function", "egress_rate", &["egressRate", "egress-rate"]),

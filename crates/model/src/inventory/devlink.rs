@@ -11,6 +11,9 @@ pub struct Devlink {
     /// Its embedded switch (`devlink dev eswitch show`). `None`: the driver has no such call, or who asked may not know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eswitch: Option<Eswitch>,
+    /// Why the mode of its embedded switch is not known, where it was asked for: a model names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
     /// Its versions (`devlink dev info`).
     #[serde(default, skip_serializing_if = "DevlinkVersions::is_empty")]
     pub versions: DevlinkVersions,

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use penstock_model::{
     Bdf, InterfaceAddress, InterfaceName, Mac, Mtu, VfAttribute, VfIndex,
-    inventory::{Manager, SwitchMode},
+    inventory::{EswitchMode, Manager, SwitchMode},
     text::counted,
 };
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,8 @@ pub enum FunctionAction {
     RemoveAddress { function: Bdf, address: InterfaceAddress },
     /// Set the mode of the embedded switch (`IFLA_BRIDGE_MODE`).
     SetSwitchMode { pf: Bdf, mode: SwitchMode },
+    /// Put the embedded switch into a mode over devlink (`DEVLINK_CMD_ESWITCH_SET`): while there are no VFs.
+    SetEswitchMode { pf: Bdf, mode: EswitchMode },
     /// Reset a function (`reset` in its PCI directory): nothing of one guest reaches the next.
     ResetFunction { function: Bdf },
     /// Bring back how the host uses a function's interface, as far as that is not so: what goes when the interface goes down, loses its
@@ -77,6 +79,7 @@ impl FunctionAction {
             | Self::SetVfCount { pf, .. }
             | Self::SetVfAttribute { pf, .. }
             | Self::SetSwitchMode { pf, .. }
+            | Self::SetEswitchMode { pf, .. }
             | Self::AwaitLink { pf, .. } => Some(*pf),
             Self::SetDriver { function, .. }
             | Self::SetMac { function, .. }
@@ -105,6 +108,7 @@ impl FunctionAction {
             Self::AddAddress { function, address } => Fact::HasAddress { function, address },
             Self::RemoveAddress { function, address } => Fact::LacksAddress { function, address },
             Self::SetSwitchMode { pf, mode } => Fact::Switch { pf, mode },
+            Self::SetEswitchMode { pf, mode } => Fact::EswitchMode { pf, mode },
             Self::ResetFunction { function } => Fact::Reset { function },
             Self::RestoreInterface { function, setup } => Fact::InterfaceIs { function, setup },
             Self::AwaitLink { pf, .. } => Fact::LinkUp { pf },
@@ -119,6 +123,7 @@ impl FunctionAction {
             | Self::SetMac { .. }
             | Self::SetMtu { .. }
             | Self::SetSwitchMode { .. }
+            | Self::SetEswitchMode { .. }
             | Self::ResetFunction { .. } => true,
             Self::SetVfCount { .. }
             | Self::SetDriver { .. }
@@ -146,6 +151,7 @@ impl FunctionAction {
             | Self::AddAddress { .. }
             | Self::RemoveAddress { .. }
             | Self::SetSwitchMode { .. }
+            | Self::SetEswitchMode { .. }
             | Self::RestoreInterface { .. }
             | Self::ResetFunction { .. } => ActionTimeLimit::Step,
         }
@@ -177,6 +183,7 @@ impl FunctionAction {
             | Self::SetLink { .. }
             | Self::AddAddress { .. }
             | Self::RemoveAddress { .. }
+            | Self::SetEswitchMode { .. }
             | Self::RestoreInterface { .. } => NoInverse::unexpected(),
         }
     }
@@ -198,7 +205,8 @@ impl FunctionAction {
             | Self::SetLink { .. }
             | Self::AddAddress { .. }
             | Self::RemoveAddress { .. }
-            | Self::SetSwitchMode { .. } => Some(super::UNKNOWN_BEFORE),
+            | Self::SetSwitchMode { .. }
+            | Self::SetEswitchMode { .. } => Some(super::UNKNOWN_BEFORE),
         }
     }
 
@@ -235,6 +243,7 @@ impl FunctionAction {
                 write!(f, "{}: remove address {address}", of(function))
             }
             Self::SetSwitchMode { pf, mode } => write!(f, "{}: embedded switch in {mode} mode", of(pf)),
+            Self::SetEswitchMode { pf, mode } => write!(f, "{}: eswitch mode {mode}", of(pf)),
             Self::ResetFunction { function } => write!(f, "{}: reset", of(function)),
             Self::RestoreInterface { function, setup } => {
                 write!(f, "{}: its interface as it was: {setup}", of(function))

@@ -17,6 +17,7 @@ use crate::{Action, BootAction, FileAction, FunctionAction, GuestAction, RealTim
 enum Aspect {
     Autoprobe(Bdf),
     Count(Bdf),
+    EswitchMode(Bdf),
     Link(Bdf),
     Driver(Bdf),
     Attributes(Bdf),
@@ -114,6 +115,7 @@ fn brings_about(machine: &Machine, step: &Step) -> Vec<(Aspect, bool)> {
     match &step.action {
         Action::Function(FunctionAction::SetAutoprobe { pf, .. }) => one(Aspect::Autoprobe(*pf)),
         Action::Function(FunctionAction::SetVfCount { pf, .. }) => one(Aspect::Count(*pf)),
+        Action::Function(FunctionAction::SetEswitchMode { pf, .. }) => one(Aspect::EswitchMode(*pf)),
         Action::Function(FunctionAction::SetVfAttribute { pf, vf, .. }) => {
             machine.vf(*pf, *vf).map(|(vf, _)| (Aspect::Attributes(vf.bdf), true)).into_iter().collect()
         }
@@ -198,8 +200,9 @@ fn relies_on(machine: &Machine, model: &Model, action: &Action) -> Vec<Aspect> {
     let pf_of = |function: Bdf| machine.pf(function).map(|pf| pf.bdf).or_else(|| drive_of(function));
     match action {
         Action::Function(FunctionAction::SetVfCount { pf, count }) if *count > 0 => {
-            vec![Aspect::Autoprobe(*pf), Aspect::Count(*pf)]
+            vec![Aspect::Autoprobe(*pf), Aspect::Count(*pf), Aspect::EswitchMode(*pf)]
         }
+        Action::Function(FunctionAction::SetEswitchMode { pf, .. }) => vec![Aspect::Count(*pf)],
         Action::Function(FunctionAction::SetVfAttribute { pf, vf, .. }) => {
             let vf = machine.vf(*pf, *vf).map(|(vf, _)| Aspect::Driver(vf.bdf));
             [Aspect::Count(*pf), Aspect::Link(*pf)].into_iter().chain(vf).collect()

@@ -2,7 +2,9 @@
 
 use penstock_model::{Bdf, FunctionName, FunctionOwners, Inventory, Model, NicName, VfAttribute, VfIndex};
 
-/// Whether the model lets an attribute go that the driver of `pf` was seen not to set. A MAC is never let go.
+use super::eswitch;
+
+/// Whether the model lets an attribute go that the driver of `pf` was seen not to set, or refuses in switchdev mode. A MAC is never let go.
 pub fn excused(
     model: &Model,
     owners: &FunctionOwners<'_>,
@@ -12,8 +14,10 @@ pub fn excused(
     index: VfIndex,
     attribute: &VfAttribute,
 ) -> bool {
-    let seen = inventory.capabilities.get(&pf);
-    if matches!(attribute, VfAttribute::Mac(_)) || seen.is_none_or(|seen| seen.lack_of(attribute).is_none()) {
+    let seen = inventory.capabilities.get(&pf).and_then(|seen| seen.lack_of(attribute));
+    let found = inventory.pf(pf);
+    let in_switchdev = found.is_some_and(|found| eswitch::refuses(&model.nics[nic], found, attribute));
+    if matches!(attribute, VfAttribute::Mac(_)) || (seen.is_none() && !in_switchdev) {
         return false;
     }
     let name = FunctionName { nic: nic.clone(), vf: Some(index) };

@@ -17,7 +17,8 @@ pub fn touched(machine: &Machine, model: &Model, plan: &Plan, step: &Step) -> Ve
         Action::Function(FunctionAction::SetAutoprobe { pf, .. })
         | Action::Function(FunctionAction::SetVfCount { pf, .. })
         | Action::Function(FunctionAction::SetVfAttribute { pf, .. })
-        | Action::Function(FunctionAction::SetSwitchMode { pf, .. }) => (*pf, false),
+        | Action::Function(FunctionAction::SetSwitchMode { pf, .. })
+        | Action::Function(FunctionAction::SetEswitchMode { pf, .. }) => (*pf, false),
         Action::Function(FunctionAction::SetMac { function, .. })
         | Action::Function(FunctionAction::Rename { function, .. })
         | Action::Function(FunctionAction::SetMtu { function, .. })

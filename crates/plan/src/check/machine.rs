@@ -11,7 +11,7 @@ use penstock_model::{
 };
 
 use super::{
-    drive,
+    drive, eswitch,
     interface::{change, lose, new_interface, restore},
     realtime,
 };
@@ -340,6 +340,11 @@ impl Machine {
             Action::Function(FunctionAction::SetSwitchMode { pf, mode }) => {
                 if let Some(pf) = self.seat(*pf).and_then(|seat| self.inventory.pfs.get_mut(seat.pf)) {
                     pf.switch_mode = *mode;
+                }
+            }
+            Action::Function(FunctionAction::SetEswitchMode { pf, mode }) => {
+                if let Some(pf) = self.seat(*pf).and_then(|seat| self.inventory.pfs.get_mut(seat.pf)) {
+                    eswitch::act(pf, *mode);
                 }
             }
             Action::Guest(GuestAction::DefineGuest(definition)) => {

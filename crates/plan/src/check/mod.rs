@@ -6,6 +6,7 @@
 mod causes;
 mod definition;
 mod drive;
+mod eswitch;
 mod excuse;
 mod external;
 mod interface;

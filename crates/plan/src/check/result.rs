@@ -16,7 +16,7 @@ use penstock_render::{FoundMachine, render};
 use super::{
     Finding,
     definition::defined,
-    drive,
+    drive, eswitch,
     excuse::excused,
     external,
     machine::{Machine, has_attribute, reports_attributes, vf_driver},
@@ -138,6 +138,7 @@ impl Judge<'_> {
                 wrong.push(format!("the embedded switch of {name} is in {otherwise} mode"));
             }
         }
+        wrong.extend(eswitch::wrong(name, nic, before, pf).filter(|_| !self.was_used(pf.bdf)));
         wrong
     }
 

@@ -8,7 +8,7 @@ use penstock_model::{
 };
 
 use super::{
-    drive,
+    drive, eswitch,
     excuse::excused,
     machine::{Machine, has_attribute, reports_attributes, tells_mac, vf_driver},
     realtime,
@@ -86,6 +86,9 @@ impl<'a> Rules<'a> {
             Action::Function(FunctionAction::ResetFunction { function }) => reset(machine, *function),
             Action::Drive(action) => drive::broken(machine, action),
             Action::Function(FunctionAction::SetSwitchMode { pf, .. }) => on_host(machine, *pf),
+            Action::Function(FunctionAction::SetEswitchMode { pf, mode }) => {
+                eswitch::broken(machine, *pf, *mode)
+            }
             Action::Guest(GuestAction::DefineGuest(definition)) => define(machine, definition),
             Action::Guest(GuestAction::UndefineGuest { guest }) => match machine.guest(guest) {
                 None => vec![format!("guest {guest} is not defined")],

@@ -5,7 +5,7 @@ use penstock_model::{
     inventory::{Interface, SwitchMode},
 };
 
-use super::{drive, machine::Machine, realtime};
+use super::{drive, eswitch, machine::Machine, realtime};
 use crate::{
     Action, BootAction, Direction, Fact, FileAction, FunctionAction, GuestAction, RealTimeAction, Step,
 };
@@ -75,6 +75,10 @@ fn implied(action: &Action, fact: &Fact) -> bool {
         (Action::Function(FunctionAction::SetSwitchMode { pf, mode }), Fact::Switch { pf: at, mode: is }) => {
             pf == at && mode == is
         }
+        (
+            Action::Function(FunctionAction::SetEswitchMode { pf, mode }),
+            Fact::EswitchMode { pf: at, mode: is },
+        ) => pf == at && mode == is,
         (Action::Function(FunctionAction::ResetFunction { function }), Fact::Reset { function: at }) => {
             function == at
         }
@@ -234,6 +238,12 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
             match machine.pf(*pf).map(|found| found.switch_mode) {
                 None | Some(SwitchMode::Unreported) => WayBack::None,
                 Some(mode) => Must(FunctionAction::SetSwitchMode { pf: *pf, mode }.into()),
+            }
+        }
+        Action::Function(FunctionAction::SetEswitchMode { pf, .. }) => {
+            match machine.pf(*pf).and_then(eswitch::mode) {
+                None => WayBack::None,
+                Some(mode) => Must(FunctionAction::SetEswitchMode { pf: *pf, mode }.into()),
             }
         }
         Action::Function(FunctionAction::ResetFunction { .. }) => WayBack::None,
@@ -430,6 +440,7 @@ pub fn loses(machine: &Machine, action: &Action) -> Option<String> {
             | FunctionAction::RemoveAddress { .. }
             | FunctionAction::RestoreInterface { .. }
             | FunctionAction::SetSwitchMode { .. }
+            | FunctionAction::SetEswitchMode { .. }
             | FunctionAction::ResetFunction { .. }
             | FunctionAction::AwaitLink { .. },
         )

@@ -149,6 +149,12 @@ impl<'a> Played<'a> {
                     self.vfs(*pf).into_iter().for_each(|vf| harm(vf, How::Dropped));
                 }
             }
+            // `mlx5_core` closes and opens the interface (`mlx5/core/en_main.c`, `mlx5e_netdev_change_profile`), `bnxt_en` too (`bnxt_vfr.c`,
+            // `bnxt_vf_reps_destroy`). Of others nothing is promised.
+            Action::Function(FunctionAction::SetEswitchMode { pf, .. }) => {
+                harm(*pf, How::Dropped);
+                self.vfs(*pf).into_iter().for_each(|vf| harm(vf, How::Dropped));
+            }
             Action::Guest(GuestAction::StartGuest { guest }) | Action::Guest(GuestAction::CreateGuest { guest }) => {
                 for function in self.owned.get(guest).into_iter().flatten() {
                     harm(*function, How::Into(guest.clone()));
@@ -250,6 +256,7 @@ impl<'a> Played<'a> {
                 | FunctionAction::RemoveAddress { .. }
                 | FunctionAction::RestoreInterface { .. }
                 | FunctionAction::SetSwitchMode { .. }
+                | FunctionAction::SetEswitchMode { .. }
                 | FunctionAction::ResetFunction { .. }
                 | FunctionAction::AwaitLink { .. },
             )

@@ -229,6 +229,13 @@ impl Gathering<'_> {
                 };
                 self.own(Group::Pf(*pf), "loopback", Some(before), Some(loopback(*mode)));
             }
+            Action::Function(FunctionAction::SetEswitchMode { pf, mode }) => {
+                let before = match inverse {
+                    Some(Action::Function(FunctionAction::SetEswitchMode { mode, .. })) => mode.to_string(),
+                    _ => "not known".to_owned(),
+                };
+                self.own(Group::Pf(*pf), "eswitch", Some(before), Some(mode.to_string()));
+            }
             Action::Function(FunctionAction::ResetFunction { function }) => {
                 self.function(*function, RESET, None, Some(String::new()));
             }

@@ -20,6 +20,7 @@ pub fn handed_over(model: &mut Model, inventory: &mut Inventory) {
             vfs: count,
             externally_managed: true,
             loopback: None,
+            eswitch: None,
             mtu: None,
             interface: None,
             addresses: Vec::new(),

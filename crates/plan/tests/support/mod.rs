@@ -8,8 +8,11 @@ use indexmap::IndexMap;
 use penstock_model::{
     Bdf, Board, ByteSize, CpuSet, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName, Inside,
     InterfaceAddress, InterfaceRoute, Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName,
-    PortVlans, RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId, VlanProtocol,
-    inventory::{Interface, Manager, Master, Pf, PresentVf, Sriov, SwitchMode, Upper, Vf, VfState, VlanTag},
+    PortVlans, RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId, VlanProtocol, WantedEswitch,
+    inventory::{
+        Devlink, Eswitch, EswitchMode, Interface, Manager, Master, Pf, PresentVf, Sriov, SwitchMode, Upper,
+        Vf, VfState, VlanTag,
+    },
 };
 
 /// SplitMix64: a whole machine out of one number, so that a failing one is named by it.
@@ -144,6 +147,10 @@ fn state(dice: &mut Dice) -> VfState {
     }
 }
 
+fn eswitch(dice: &mut Dice) -> WantedEswitch {
+    if dice.once_in(2) { WantedEswitch::Switchdev } else { WantedEswitch::Legacy }
+}
+
 fn pf(dice: &mut Dice, nic: usize, total: u16) -> Pf {
     let (driver, vf_driver) = DRIVERS[dice.below(5) as usize];
     let bdf = Bdf::new(0, RoutingId(0x0400 + 0x1000 * nic as u16));
@@ -169,6 +176,8 @@ fn pf(dice: &mut Dice, nic: usize, total: u16) -> Pf {
             }),
         })
         .collect();
+    let mode = (driver == "bnxt_en").then(|| eswitch(dice).mode());
+    let of_switch = mode.map(|mode| Eswitch { mode, inline_mode: None, encap_mode: None });
     Pf {
         bdf,
         identity: Default::default(),
@@ -187,6 +196,7 @@ fn pf(dice: &mut Dice, nic: usize, total: u16) -> Pf {
             vfs,
         }),
         switch_mode: match driver {
+            _ if mode == Some(EswitchMode::Switchdev) => SwitchMode::Switchdev,
             "ixgbe" | "bnxt_en" => {
                 [SwitchMode::Veb, SwitchMode::Vepa, SwitchMode::Unreported][dice.below(3) as usize]
             }
@@ -194,7 +204,7 @@ fn pf(dice: &mut Dice, nic: usize, total: u16) -> Pf {
             _ => SwitchMode::Unreported,
         },
         firmware: None,
-        devlink: None,
+        devlink: of_switch.map(|eswitch| Devlink { eswitch: Some(eswitch), ..Devlink::default() }),
     }
 }
 
@@ -245,6 +255,11 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         let owned_pf = dice.once_in(3);
         functions.extend(owned_pf.then(|| FunctionName { nic: name.clone(), vf: None }));
         functions.extend((0..vfs).map(|vf| FunctionName { nic: name.clone(), vf: VfIndex::new(vf) }));
+        // Of the drivers here it has modes of its embedded switch; without it loopback is whose it was.
+        let wanted = eswitch(dice);
+        let eswitch = dice.some(2, wanted).filter(|_| pf.devlink.is_some());
+        let loopback = dice.some(2, dice.0 & 1 == 0);
+        let loopback = loopback.filter(|_| eswitch != Some(WantedEswitch::Switchdev));
         let nic = Nic {
             matching: NicMatch {
                 mac: dice.some(2, pf.permanent_mac.unwrap()),
@@ -256,7 +271,8 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
             },
             vfs,
             externally_managed: false,
-            loopback: dice.some(2, dice.0 & 1 == 0),
+            loopback,
+            eswitch,
             mtu: dice.some(2, Mtu::new(9000).unwrap()),
             interface: dice.some(2, format!("lan{index}").parse().unwrap()),
             addresses: if owned_pf {

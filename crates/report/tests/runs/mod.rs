@@ -40,6 +40,7 @@ pub fn nic(name: &str, bdf: &str, mac: &str, driver: &str, by: &str, vfs: u16) -
         driver: Some(driver.to_owned()),
         emulated_by: Some(by.to_owned()),
         loopback: Some(true),
+        eswitch: None,
         vfs: (0..vfs)
             .map(|index| MachineVf {
                 index: VfIndex::new(index).unwrap(),
