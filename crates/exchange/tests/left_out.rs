@@ -210,6 +210,7 @@ fn each_key_of_a_guest_is_exported_or_told() {
         ("realtime", both, "pin: 2, realtime: on"),
         ("drives", vm, "drives: [SSD0#0]"),
         ("nics", vm, "nics: {net0: {vfs: 1}}"),
+        ("dns", both, "dns: {servers: 192.0.2.53}"),
         ("after", both, "after: [b]"),
         ("root", container, "root: /srv/a"),
         ("init", container, "init: /bin/a"),

@@ -177,6 +177,26 @@ pub enum GuestError {
         /// What `ip` said, or which program is missing.
         why: String,
     },
+    /// An interface was to have a lease, and has none.
+    #[error("guest {guest} cannot run: its interface {interface} has no lease: {why}")]
+    NoLease {
+        /// The container whose interface it is.
+        guest: GuestName,
+        /// The interface inside.
+        interface: InterfaceName,
+        /// What the client said, or that there is none.
+        why: String,
+    },
+    /// Name servers were asked for, and there is no file in its root that they could be mounted over.
+    #[error("guest {guest} cannot have the name servers of the model in {path}: {why}")]
+    NoDns {
+        /// The container that was to have them.
+        guest: GuestName,
+        /// The path of its `resolv.conf`, as the host has it.
+        path: String,
+        /// What is there instead of a file.
+        why: String,
+    },
     /// A device of the model is not there, or is none.
     #[error("guest {guest} cannot be given the device {path}: {why}")]
     NoDevice {

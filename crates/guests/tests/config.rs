@@ -11,7 +11,7 @@ use penstock_guests::containers::{
 };
 use penstock_host::device::Device;
 use penstock_model::{
-    DataPath, Emulation, InterfaceName, InterfaceRoute, Mac, Mtu, TenantNic, TxRate, Uplink, VfSettings,
+    DataPath, Dns, Emulation, InterfaceName, InterfaceRoute, Mac, Mtu, TenantNic, TxRate, Uplink, VfSettings,
 };
 use penstock_plan::action::{GuestDefinition, GuestFunction, GuestNic};
 
@@ -84,6 +84,7 @@ fn nics_of_its_own_come_behind_the_functions() {
             settings: VfSettings::default(),
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
             routes: Vec::new(),
+            dhcp: false,
             mtu: mtu.and_then(Mtu::new),
             path: DataPath::VirtioVdpa,
             uplink: Some(Uplink::Interface("br0".parse().unwrap())),
@@ -145,8 +146,30 @@ fn the_default_root_is_made_by_a_script() {
         );
     }
     golden("root.sh", &script);
+    let resolver =
+        "rm -f etc/resolv.conf\ncp /run/penstock/guests/penstock-linux-2/resolv.conf etc/resolv.conf\n";
+    assert!(!script.contains(resolver), "the model says nothing of name servers");
+    let named = GuestDefinition { dns: Some(dns()), ..definition.clone() };
+    let script = config::root_script(&Config { definition: &named, ..config.clone() }).unwrap().unwrap();
+    assert!(script.ends_with(resolver), "{script}");
     let own = GuestDefinition { root: Some("/srv/a".to_owned()), ..definition.clone() };
     assert_eq!(config::root_script(&Config { definition: &own, ..config }), Ok(None));
+}
+
+fn dns() -> Dns {
+    Dns { servers: vec!["192.0.2.53".parse().unwrap()], search: vec!["lan".parse().unwrap()] }
+}
+
+/// Nothing is written into a root of its own: the file lies over that of the root.
+#[test]
+fn name_servers_lie_over_the_file_of_a_root_of_its_own() {
+    let mount = "lxc.mount.entry = /run/penstock/guests/penstock-linux-2/resolv.conf etc/resolv.conf none bind,ro 0 0\n";
+    let own = GuestDefinition { root: Some("/srv/a".to_owned()), dns: Some(dns()), ..definition("linux-2") };
+    assert!(render(&own, &[], None).contains(mount));
+    for other in [GuestDefinition { root: None, ..own.clone() }, GuestDefinition { dns: None, ..own.clone() }]
+    {
+        assert!(!render(&other, &[], None).contains("resolv.conf"), "{other:?}");
+    }
 }
 
 #[test]

@@ -139,6 +139,7 @@ fn own_nic(name: &str, number: u8, vfs: u8, queues: u16) -> GuestNic {
         settings: VfSettings::default(),
         addresses: Vec::new(),
         routes: Vec::new(),
+        dhcp: false,
         mtu: None,
         queues,
         workers: 1,

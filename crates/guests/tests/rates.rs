@@ -230,6 +230,7 @@ impl Bench {
             interface: owned.interface.clone(),
             addresses: owned.addresses.clone(),
             routes: Vec::new(),
+            dhcp: false,
             mtu: None,
             egress_rate: rate,
             ingress_rate: rate,

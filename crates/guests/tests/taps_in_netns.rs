@@ -183,6 +183,7 @@ fn definition(bridge: &str, first: u8, queues: u16) -> GuestDefinition {
         settings: VfSettings::default(),
         addresses: Vec::new(),
         routes: Vec::new(),
+        dhcp: false,
         mtu: None,
         queues,
         workers: 1,

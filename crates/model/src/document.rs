@@ -1,5 +1,7 @@
 //! The file as it is written. Each type's documentation is also what `penstock schema` says of it.
 
+mod address;
+mod dns;
 mod drive;
 mod measure;
 mod realtime;
@@ -25,6 +27,8 @@ use crate::{
     vf::table::{document_with_vf_keys, vf_attributes},
 };
 
+pub(crate) use address::GuestAddress;
+pub(crate) use dns::DnsDocument;
 pub(crate) use drive::{DriveDocument, GuestDriveEntry};
 pub(crate) use measure::{ExpectLine, MeasureDocument, StorageEntry};
 pub use schema::{MODELINE, schema};
@@ -167,6 +171,9 @@ pub(crate) struct GuestDocument {
     /// SR-IOV NICs that a VM owns itself, by name: QEMU emulates each, and an embedded switch of the host carries its frames. Default:
     /// none.
     pub nics: IndexMap<NicName, TenantNicDocument>,
+    /// How programs in it resolve names: its `/etc/resolv.conf`. A VM that does not boot `builtin` sets it up itself, by a file of
+    /// `generate`. Default: a container without a `root` has a copy of the host's, and others what their root has.
+    pub dns: Option<DnsDocument>,
     /// Guests that must be ready before this one starts.
     pub after: Vec<GuestName>,
     /// A container's root file system: `overlay`, programs and libraries of the host under a layer in memory, or an absolute directory.
@@ -400,10 +407,10 @@ vf_attributes! { document_with_vf_keys {
         /// The interface's name inside the guest. Default: `eth` and the position in the list. Also read as `name`.
         #[serde(alias = "name")]
         pub interface: Option<InterfaceName>,
-        /// An IP address inside the guest, or a list of them; the same as `addresses`.
-        pub address: Option<OneOrMany<InterfaceAddress>>,
-        /// IP addresses inside the guest.
-        pub addresses: Option<OneOrMany<InterfaceAddress>>,
+        /// An IP address inside the guest, `dhcp` for one of IPv4 that a client inside asks for, or a list of them; the same as `addresses`.
+        pub address: Option<OneOrMany<GuestAddress>>,
+        /// IP addresses inside the guest, and `dhcp`.
+        pub addresses: Option<OneOrMany<GuestAddress>>,
         /// The gateway of the guest's default route over it, or one of IPv4 and one of IPv6. Default: no such route.
         pub gateway: Option<OneOrMany<HopAddress>>,
         /// Other routes over it inside the guest.

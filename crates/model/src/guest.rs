@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ByteSize, CpuSet, FunctionName, GuestDrive, GuestName, GuestRealtime, InterfaceAddress, InterfaceName,
-    InterfaceRoute, Mtu, NicName, TenantNic, TxRate, VfSettings,
+    ByteSize, CpuSet, Dns, FunctionName, GuestDrive, GuestName, GuestRealtime, InterfaceAddress,
+    InterfaceName, InterfaceRoute, Mtu, NicName, TenantNic, TxRate, VfSettings,
 };
 
 /// A VM or a container.
@@ -36,6 +36,9 @@ pub struct Guest {
     /// SR-IOV NICs that a VM owns, by the names that it calls them. Default: none.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub nics: IndexMap<NicName, TenantNic>,
+    /// How programs in it resolve names. `None`: as its root has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Dns>,
     /// Guests that must be ready before this one starts.
     pub after: Vec<GuestName>,
     /// A container's root file system.
@@ -248,6 +251,9 @@ pub struct Function {
     /// Routes over it inside the guest.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<InterfaceRoute>,
+    /// Whether a DHCP client inside the guest asks for an address of IPv4.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dhcp: bool,
     /// MTU inside the guest. `None`: left alone.
     pub mtu: Option<Mtu>,
     /// The most that the guest may send, in Mbit/s, held by the kernel (tc) at the interface. `None`: no limit.

@@ -44,6 +44,9 @@ pub struct TenantNic {
     /// Routes over a container's NIC, inside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<InterfaceRoute>,
+    /// Whether a DHCP client of the container asks for an address of IPv4 over its NIC.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dhcp: bool,
     /// MTU of a container's NIC, inside. `None`: left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<Mtu>,
@@ -450,6 +453,7 @@ mod tests {
             settings: VfSettings::default(),
             addresses: Vec::new(),
             routes: Vec::new(),
+            dhcp: false,
             mtu: None,
             path: DataPath::Switch,
             uplink: None,

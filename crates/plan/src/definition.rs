@@ -55,6 +55,7 @@ pub fn define(
                 interface: function.interface.clone(),
                 addresses: function.addresses.clone(),
                 routes: function.routes.clone(),
+                dhcp: function.dhcp,
                 mtu: function.mtu,
                 mac: vf.map_or(function.settings.mac, |vf| vf.settings.mac),
                 mac_is_kept: vf.is_some_and(|vf| vfs::address(nic, vf).is_some()),
@@ -65,6 +66,7 @@ pub fn define(
             .collect(),
         drives,
         nics,
+        dns: guest.dns.clone(),
     }
 }
 

@@ -136,10 +136,11 @@ proptest! {
             prop_assert_eq!(found.kind, guest.kind);
             prop_assert_eq!(found.functions.len(), guest.functions.len(), "{}", text);
             let inside = |guest: &penstock_model::Guest| {
-                let inside = guest.functions.iter().map(|function| (function.interface.clone(), function.addresses.clone(), function.routes.clone()));
+                let inside = guest.functions.iter().map(|function| (function.interface.clone(), function.addresses.clone(), function.routes.clone(), function.dhcp));
                 inside.collect::<Vec<_>>()
             };
             prop_assert_eq!(inside(found), inside(guest));
+            prop_assert_eq!(&found.dns, &guest.dns);
         }
     }
 

@@ -151,6 +151,13 @@ struct GuestView<'a> {
     cpus: Option<u32>,
     memory: Option<u64>,
     pin: Option<String>,
+    dns: Option<DnsView>,
+}
+
+#[derive(Serialize)]
+struct DnsView {
+    servers: Vec<String>,
+    search: Vec<String>,
 }
 
 impl<'a> GuestView<'a> {
@@ -161,6 +168,10 @@ impl<'a> GuestView<'a> {
             cpus: guest.cpus,
             memory: guest.memory.map(|size| size.0),
             pin: guest.pin.as_ref().map(ToString::to_string),
+            dns: guest.dns.as_ref().map(|dns| DnsView {
+                servers: dns.servers.iter().map(ToString::to_string).collect(),
+                search: dns.search.iter().map(ToString::to_string).collect(),
+            }),
         }
     }
 }
@@ -176,6 +187,7 @@ struct FunctionView<'a> {
     mac: Option<String>,
     mac_bytes: Option<[u8; 6]>,
     addresses: Vec<AddressView>,
+    dhcp: bool,
     routes: Vec<RouteView>,
     mtu: Option<u32>,
     vlan: Option<u16>,
@@ -196,6 +208,7 @@ impl<'a> FunctionView<'a> {
             mac: addresses.mac.map(|mac| mac.to_string()),
             mac_bytes: addresses.mac.map(Mac::octets),
             addresses: function.addresses.iter().copied().map(AddressView::of).collect(),
+            dhcp: function.dhcp,
             routes: function.routes.iter().map(RouteView::of).collect(),
             mtu: function.mtu.map(|mtu| mtu.get()),
             vlan: port_vlan(function.settings.vlan),

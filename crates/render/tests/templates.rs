@@ -173,7 +173,7 @@ fn the_json_table_has_the_schema_that_is_documented() {
     assert_eq!((&rt["version"], &rt["guest"]), (&1.into(), &"rt-2".into()));
     let last = serde_json::json!({
         "name": "NET1#5", "nic": "NET1", "vf": 5, "interface": "eth4", "mac": "02:00:00:00:01:05", "mtu": 9000,
-        "vlan": 100, "loopback": null, "addresses": ["10.20.31.205/24", "fd00::5/64"],
+        "vlan": 100, "loopback": null, "addresses": ["10.20.31.205/24", "fd00::5/64"], "dhcp": false,
         "routes": [
             {"to": "0.0.0.0/0", "via": "10.20.31.1", "metric": null},
             {"to": "198.51.100.0/24", "via": null, "metric": 50},
@@ -181,19 +181,35 @@ fn the_json_table_has_the_schema_that_is_documented() {
     });
     assert_eq!(rt["functions"][4], last);
     assert_eq!(rt["held_vfs"], serde_json::json!([]));
+    let dns = serde_json::json!({"servers": ["10.20.30.1", "fd00::1"], "search": ["lab.example", "example"]});
+    assert_eq!(rt["dns"], dns);
     let pf0 = table("pf0");
     assert_eq!(pf0["functions"][0]["mac"], "0c:c4:7a:9a:61:ea");
     let held =
         serde_json::json!({"name": "NET0#2", "mac": "02:00:00:00:00:02", "vlan": null, "owner": "rt-2"});
     assert_eq!(pf0["held_vfs"][2], held);
     let empty = table("empty");
-    assert_eq!(empty["functions"], serde_json::json!([]));
+    assert_eq!((&empty["functions"], &empty["dns"]), (&serde_json::json!([]), &serde_json::Value::Null));
 }
 
 #[test]
 fn units_have_no_line_that_systemd_does_not_know() {
-    let known = ["MACAddress", "Type", "Name", "MTUBytes", "Address", "Destination", "Gateway", "Metric"];
-    let files = render(&published(), None).unwrap();
+    let known = [
+        "MACAddress",
+        "Type",
+        "Name",
+        "MTUBytes",
+        "Address",
+        "Destination",
+        "Gateway",
+        "Metric",
+        "DNS",
+        "Domains",
+        "DHCP",
+    ];
+    let mut model = published();
+    model.guests["rt-2"].functions[3].dhcp = true;
+    let files = render(&model, None).unwrap();
     let units: Vec<_> = files.iter().filter(|file| file.path.contains("/network/")).collect();
     assert_eq!(units.len(), 10, "two for each of five functions");
     for unit in units {
@@ -203,6 +219,13 @@ fn units_have_no_line_that_systemd_does_not_know() {
             assert!(good, "{}: {line}", unit.path);
         }
         assert_eq!(unit.text.matches("[Match]").count(), 1);
+        assert_eq!(unit.text.contains("\nDHCP=ipv4\n"), unit.path.ends_with("eth3.network"), "{}", unit.path);
+        assert_eq!(
+            unit.text.contains("\nDomains=lab.example example\n"),
+            unit.path.ends_with("eth0.network"),
+            "{}",
+            unit.path
+        );
     }
 }
 

@@ -83,6 +83,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     // The plugin that the configuration names.
     ("crates/cni/src/ipam.rs", "& program", OneOf(&[])),
     ("crates/guests/src/console.rs", "program", OneOf(&["lxc-console"])),
+    ("crates/guests/src/containers/dhcp.rs", "name", OneOf(&["udhcpc", "dhcpcd", "dhclient", "busybox"])),
     ("crates/guests/src/containers/lxc.rs", "program", Given("command")),
     ("crates/guests/src/containers/rates.rs", "find (\"nsenter\") ?", OneOf(&["nsenter"])),
     ("crates/guests/src/containers/rates.rs", "name", Given("find")),
@@ -92,6 +93,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/guests/src/vms/place.rs", "builtin :: PROGRAM", Own),
     ("crates/guests/src/vms/virsh.rs", "self . found () ?", OneOf(&["virsh"])),
     ("crates/guests/src/incus.rs", "program", OneOf(&["incus"])),
+    ("crates/guests/tests/containers/leases.rs", "client", OneOf(&["udhcpc", "dhcpcd", "dhclient"])),
     (
         "crates/guests/tests/containers/taken_back.rs",
         "words . clone () . next () . unwrap ()",

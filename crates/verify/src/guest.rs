@@ -10,6 +10,7 @@ use penstock_model::{
 };
 
 use super::{
+    lease::judge as lease,
     observation::{GuestUnobserved, Observation},
     writer::{Hidden, Unobserved, VerdictSheet, VerdictWriter},
 };
@@ -28,6 +29,10 @@ pub fn judge(
         Ok(_) | Err(GuestUnobserved::Closed(_)) => page.put("running", "running", "running", Outcome::Pass),
         Err(GuestUnobserved::NotRunning(why)) => page.put("running", "running", why, Outcome::Fail),
         Err(GuestUnobserved::Unseen(why)) => page.put("running", "running", why, Outcome::Unknown),
+    }
+    if let Some(dns) = &guest.dns {
+        let page = sheet.page(Subject::Guest(name.clone()), Vantage::Guest(name.clone()), &nothing);
+        super::dns::judge(observation, name, dns, &mut page.hiding(Hidden::inside(guest)));
     }
     for function in &guest.functions {
         let subject = Subject::Function(function.name.clone());
@@ -61,6 +66,9 @@ fn nics(observation: &Observation<'_>, name: &GuestName, sheet: &mut VerdictShee
         );
         let needed = Needed { mtu: own.mtu, up: true, carrier: true, addresses: &own.addresses };
         link(&needed, report.clone(), &mut page);
+        if let (true, Ok(interface)) = (own.dhcp, nic.as_str().parse()) {
+            lease(observation, name, (&interface, &own.addresses), report.clone(), &mut page);
+        }
         routes(&own.routes, report, &mut page);
     }
 }
@@ -132,6 +140,9 @@ fn inside(
         addresses: &function.addresses,
     };
     link(&needed, report.clone(), page);
+    if function.dhcp {
+        lease(observation, guest, (&function.interface, &function.addresses), report.clone(), page);
+    }
     routes(&function.routes, report, page);
 }
 

@@ -20,6 +20,7 @@ use penstock_model::{
     inventory::{SwitchMode, VfState},
 };
 
+mod dns;
 pub mod drift;
 mod drive;
 mod eswitch;
@@ -28,6 +29,7 @@ mod forgery;
 mod free;
 mod guest;
 mod kernel;
+mod lease;
 mod neighbours;
 mod nic;
 mod observation;

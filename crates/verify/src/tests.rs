@@ -8,6 +8,8 @@ use penstock_model::{
 use super::*;
 
 mod eswitch;
+mod leases;
+mod names;
 mod proofs;
 mod tenants;
 mod vms;

@@ -79,7 +79,7 @@ impl Hidden {
     pub fn hides(self, attribute: &str) -> bool {
         match self {
             Hidden::Nothing => false,
-            Hidden::AllButTable => ["device", "carrier", "reach", "routes"].contains(&attribute),
+            Hidden::AllButTable => ["device", "carrier", "reach", "routes", "dns"].contains(&attribute),
             Hidden::All => true,
         }
     }

@@ -236,7 +236,8 @@ impl Fault for GuestError {
             | GuestError::NoVdpaRule { .. }
             | GuestError::NoComposition { .. }
             | GuestError::NoBuiltin { .. } => Status::Missing,
-            GuestError::NoRoot { .. }
+            GuestError::NoDns { .. }
+            | GuestError::NoRoot { .. }
             | GuestError::NoFile { .. }
             | GuestError::NoDevice { .. }
             | GuestError::NoInterface { .. }
@@ -250,6 +251,7 @@ impl Fault for GuestError {
             | GuestError::NoTun { .. }
             | GuestError::NoHugePages { .. } => Status::DoesNotFit,
             GuestError::Ended { .. }
+            | GuestError::NoLease { .. }
             | GuestError::NotInside { .. }
             | GuestError::WrongMac { .. }
             | GuestError::NoLink { .. }

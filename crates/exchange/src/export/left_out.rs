@@ -100,7 +100,7 @@ impl Omissions {
         let is_named = number.is_none_or(|number| number.parse::<u32>().is_err());
         for (key, said) in [
             ("interface", is_named),
-            ("addresses", !function.addresses.is_empty()),
+            ("addresses", !function.addresses.is_empty() || function.dhcp),
             ("routes", !function.routes.is_empty()),
             ("mtu", function.mtu.is_some()),
             ("egress_rate", function.egress_rate.is_some()),
@@ -132,6 +132,7 @@ impl Omissions {
             functions: _,
             drives,
             nics,
+            dns,
             after,
             root,
             init,
@@ -152,6 +153,7 @@ impl Omissions {
             ("realtime", realtime.is_some()),
             ("drives", !drives.is_empty()),
             ("nics", !nics.is_empty()),
+            ("dns", dns.is_some()),
             ("after", !after.is_empty()),
             ("root", *root != Root::default()),
             ("init", !init.is_empty()),

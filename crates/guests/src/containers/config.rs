@@ -18,6 +18,7 @@ use super::{
     apparmor::{self, Profile},
     confinement,
     devices::Granted,
+    dns,
     ids::Ids,
     start_script,
 };
@@ -133,6 +134,9 @@ pub fn render(config: &Config<'_>) -> Result<String, ConfigError> {
     // Of its own root directory's /run and /tmp it keeps nothing, either.
     set("lxc.mount.entry", "tmpfs run tmpfs nosuid,nodev,mode=755,size=64m,create=dir 0 0");
     set("lxc.mount.entry", "tmpfs tmp tmpfs nosuid,nodev,mode=1777,size=256m,create=dir 0 0");
+    if definition.root.is_some() && definition.dns.is_some() {
+        set("lxc.mount.entry", &dns::entry(directory));
+    }
     set("lxc.autodev", "1");
     for granted in config.devices {
         set("lxc.mount.entry", &node(granted)?);
@@ -224,7 +228,8 @@ pub fn root_script(config: &Config<'_>) -> Result<Option<String>, ConfigError> {
     let directory = plain(config.directory)?;
     let guest = config.definition.guest.as_str();
     let default = config.definition.root.is_none();
-    Ok(default.then(|| confinement::root_script(directory, guest, LAYER_SIZE)))
+    Ok(default
+        .then(|| confinement::root_script(directory, guest, LAYER_SIZE, config.definition.dns.is_some())))
 }
 
 /// The first process and its arguments: the definition's, or an idle one that reaps children and ends when asked to.

@@ -8,7 +8,10 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use crate::containers::ids::{COUNT, Ids};
+use crate::containers::{
+    dns,
+    ids::{COUNT, Ids},
+};
 
 /// What the system call filter is called in the guest's directory.
 pub const FILTER: &str = "seccomp";
@@ -225,10 +228,11 @@ fn by_directory<'a>(paths: &[&'a str]) -> BTreeMap<&'a str, Vec<&'a str>> {
 }
 
 /// The script that makes the default root at `{directory}/root`, of which `size` may be written. LXC runs it in the
-/// container's own mount namespace and as its own root, so that all of it is gone when the container is, however it ends.
+/// container's own mount namespace and as its own root, so that all of it is gone when the container is, however it ends. `dns`: it
+/// has a `resolv.conf` of its own there, in the place of the host's.
 ///
 /// What is not named here does not exist inside: no accounts and keys of the host, no `/var`, `/root`, `/home` and `/srv`.
-pub fn root_script(directory: &str, guest: &str, size: &str) -> String {
+pub fn root_script(directory: &str, guest: &str, size: &str, dns: bool) -> String {
     let mut text = format!(
         "#!/bin/sh\n\
          # The root of container {guest}: the host's programs and libraries, and nothing else of it.\n\
@@ -288,5 +292,8 @@ pub fn root_script(directory: &str, guest: &str, size: &str) -> String {
          printf 'root:x:0:\\ntty:x:5:\\nnogroup:x:65534:\\n' >etc/group\n\
          ln -s /proc/self/mounts etc/mtab"
     );
+    if dns {
+        let _ = writeln!(text, "rm -f etc/{0}\ncp {directory}/{0} etc/{0}", dns::FILE);
+    }
     text
 }

@@ -65,6 +65,7 @@ impl Containers {
             self.put_back_inside(definition, init)?;
             self.prove_inside(definition, init, deadline)
         })?;
+        self.ask_for_leases(definition, init, deadline)?;
         self.note_running(guest, started, init)
     }
 

@@ -40,6 +40,8 @@ pub mod apparmor;
 pub mod config;
 mod confinement;
 pub mod devices;
+mod dhcp;
+mod dns;
 mod finish;
 pub mod ids;
 mod interfaces;
@@ -321,7 +323,10 @@ impl Containers {
         // Written before anything leaves the host, so that it can be found again whatever happens.
         self.state.keep_started(guest, &started)?;
         let launched = self.beside_workqueues(&definition, || self.launch(&definition, deadline));
-        let outcome = launched.and_then(|init| self.note_running(guest, started, init));
+        let outcome = launched.and_then(|init| {
+            self.ask_for_leases(&definition, init, deadline)?;
+            self.note_running(guest, started, init)
+        });
         outcome.map_err(|error| self.abandon(guest, error))
     }
 
@@ -459,7 +464,9 @@ impl Containers {
         }
         limits::check(&self.root, definition)?;
         rates::check(definition)?;
-        routes::check(definition)
+        routes::check(definition)?;
+        dns::check(definition)?;
+        dhcp::check(definition)
     }
 
     /// Each function's interface on the host.
@@ -546,6 +553,12 @@ impl Containers {
         if let Some(script) = config::root_script(&config)? {
             // Its own root reads it, and it says nothing that is secret.
             files::write_atomic_mode(self.state.file(guest, confinement::ROOT_SCRIPT), script, 0o644)?;
+        }
+        match &definition.dns {
+            Some(dns) => {
+                files::write_atomic_mode(self.state.file(guest, dns::FILE), dns.resolv_conf(), 0o644)?
+            }
+            None => files::remove_file(self.state.file(guest, dns::FILE))?,
         }
         for log in [lxc::LOG, "console.log", "console.log.1", start_script::LOG] {
             files::remove_file(self.state.file(guest, log))?;

@@ -379,6 +379,7 @@ mod tests {
                 },
                 addresses: Vec::new(),
                 routes: Vec::new(),
+                dhcp: false,
                 mtu: None,
                 path: DataPath::VirtioVdpa,
                 uplink: Some(Uplink::Interface("br0".parse().unwrap())),

@@ -84,6 +84,14 @@ impl GuestError {
             GuestError::NoRoute { .. } => "it takes the host's programs nsenter (util-linux) and ip (iproute2), and an address of the \
                 interface in the gateway's network; IPv6 takes a kernel that has it"
                 .to_owned(),
+            GuestError::NoLease { interface, .. } => format!(
+                "`address: dhcp` takes a DHCP server that {interface} reaches, and inside a client and ip: udhcpc (Debian: udhcpc or busybox), \
+                 dhcpcd (dhcpcd-base) or dhclient (isc-dhcp-client), and iproute2; or write an `address`"
+            ),
+            GuestError::NoDns { path, .. } => format!(
+                "Penstock writes nothing into a root of its own, and mounts a file over one that is there: `rm -f {path} && touch {path}` \
+                 makes it, or leave `dns` out of the model and let the root set its resolver up"
+            ),
             GuestError::NoDevice { path, .. } => {
                 format!("see `ls -lL {path}`, and `ls -l /dev/disk/by-id` for names that survive renumbering")
             }
@@ -169,6 +177,8 @@ impl GuestError {
                 | GuestError::NoLimits { .. }
                 | GuestError::NoRate { .. }
                 | GuestError::NoRoute { .. }
+                | GuestError::NoLease { .. }
+                | GuestError::NoDns { .. }
                 | GuestError::NoDevice { .. }
                 | GuestError::DeviceInUse { .. }
                 | GuestError::NoInterface { .. }

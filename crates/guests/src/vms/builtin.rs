@@ -7,7 +7,7 @@ use penstock_host::{
     cpio::{self, Archive},
     files::{self, FileError},
 };
-use penstock_model::InterfaceName;
+use penstock_model::{InterfaceName, dns::RESOLV_CONF};
 use penstock_plan::action::GuestDefinition;
 
 use crate::route;
@@ -102,6 +102,10 @@ pub fn write_initramfs(
     archive.file("penstock/hostname", 0o644, format!("{}\n", definition.guest).as_bytes());
     archive.file("penstock/interfaces", 0o644, interfaces(definition).as_bytes());
     archive.file("penstock/routes", 0o644, routes(definition).as_bytes());
+    if let Some(dns) = &definition.dns {
+        archive.directory("etc");
+        archive.file(&RESOLV_CONF[1..], 0o644, dns.resolv_conf().as_bytes());
+    }
     if let Some(program) = program {
         archive.directory("penstock/bin");
         let size = files::length(program)?;
@@ -124,7 +128,7 @@ pub fn write_initramfs(
 
 #[cfg(test)]
 mod tests {
-    use penstock_model::Mtu;
+    use penstock_model::{Dns, Mtu};
     use penstock_plan::action::GuestFunction;
 
     use super::*;
@@ -192,6 +196,15 @@ mod tests {
             // The format has every file begin at a multiple of four.
             assert_eq!(at(words).expect("it is there") % 4, 0);
         }
+        assert!(at(b"resolv.conf").is_none(), "the model says nothing of name servers");
+        let dns = Some(Dns { servers: vec!["192.0.2.53".parse().unwrap()], search: Vec::new() });
+        let named = GuestDefinition { dns, ..definition() };
+        write_initramfs(&named, &path("builtin"), None, &path("named")).unwrap();
+        let named = String::from_utf8(files::read(path("named")).unwrap()).unwrap();
+        assert!(
+            named.contains("etc/resolv.conf\0") && named.contains("\nnameserver 192.0.2.53\n"),
+            "{named}"
+        );
         let names = [b"penstock/hostname\0".as_slice(), b"penstock/bin/penstock\0", b"TRAILER!!!\0"];
         assert!(names.iter().all(|name| at(name).is_some()));
     }

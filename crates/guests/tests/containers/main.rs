@@ -4,6 +4,8 @@
 mod bench;
 mod confinement;
 mod killed;
+mod leases;
+mod names;
 mod taken_back;
 
 use std::{
@@ -30,9 +32,11 @@ use penstock_testkit::{needs, trials::Trials};
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let lacking = trials.lacking("containers", || needs::containers(&["ip", "ping"]));
-    let tests: [(&str, fn()); 44] = [
+    let tests: [(&str, fn()); 46] = [
         ("a_function_goes_in_and_comes_back_in_netns", goes_in_and_comes_back),
         ("routes_are_there_before_the_first_process_in_netns", routes),
+        ("name_servers_are_there_before_the_first_process_in_netns", names::default_root),
+        ("name_servers_lie_over_the_file_of_a_root_in_netns", names::own_root),
         ("a_vf_is_brought_round_until_it_has_its_link_in_netns", brought_round),
         ("a_vf_without_the_link_of_its_pf_is_a_failure_in_netns", no_link),
         ("a_vf_with_another_address_than_its_pf_keeps_in_netns", other_address),
@@ -87,6 +91,13 @@ fn main() -> ExitCode {
     let raised: (&str, fn()) =
         ("an_interface_that_is_only_up_since_is_taken_back_in_netns", taken_back::raised_since);
     trials.add(&without_ipv6, [raised]);
+    let server = || needs::programs(&["dnsmasq", "udhcpc"]);
+    let without_server = lacking.clone().or_else(|| trials.lacking("a DHCP server and a client", server));
+    let leases: [(&str, fn()); 2] = [
+        ("a_lease_is_there_and_nothing_of_it_reaches_the_host_in_netns", leases::default_root),
+        ("each_dhcp_client_asks_from_a_root_of_its_own_in_netns", leases::each_client),
+    ];
+    trials.add(&without_server, leases);
     let macvlan = "ip link add one type veth peer name two && ip link add link one type macvlan";
     let macvlan = || needs::refused(Command::new("unshare").args(["--net", "sh", "-c", macvlan]));
     let programs = || needs::programs(&["python3", "unshare", "nsenter"]).or_else(macvlan);

@@ -28,6 +28,7 @@ fn with_devices() -> GuestDefinition {
         settings: VfSettings::default(),
         addresses: Vec::new(),
         routes: Vec::new(),
+        dhcp: false,
         mtu: None,
         path: DataPath::VhostVdpa,
         uplink: None,

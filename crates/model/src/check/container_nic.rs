@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 
-use super::{AllWritten, Subject, address, addresses, nic, route, taps, tenant, tenant::Written};
+use super::{AllWritten, Subject, address, addresses, dhcp, nic, route, taps, tenant, tenant::Written};
 use crate::{
     DataPath, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Nic,
     NicName, TenantFunctionName, TenantNic,
@@ -67,6 +67,7 @@ fn build_nic(
     let function = TenantFunctionName { guest: guest.clone(), function };
     written.macs.extend(document.mac.map(|mac| Written { function, mac, path: path.join("mac") }));
     let all = addresses(path, &document.address, &document.addresses);
+    let asked = dhcp(path, &document.address, &document.addresses);
     written.addresses.extend(all.iter().map(|(address, path)| WrittenAddress {
         guest: guest.clone(),
         nic: name.clone(),
@@ -86,6 +87,7 @@ fn build_nic(
         settings,
         addresses: all,
         routes: route::routes(&routes),
+        dhcp: asked.is_some(),
         mtu: document.mtu,
         path: DataPath::VirtioVdpa,
         uplink: taps::bridge(document.uplink, nics, DataPath::VirtioVdpa, path, messages),

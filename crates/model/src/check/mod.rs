@@ -5,6 +5,7 @@ mod board;
 mod container_nic;
 mod cpus;
 mod device;
+mod dns;
 mod drive;
 mod external;
 mod function;
@@ -31,8 +32,8 @@ use crate::{
     Nic, NicName, Root, VfCount,
     diagnostic::{Diagnostic, Path, Severity},
     document::{
-        BoardDocument, FunctionDocument, FunctionEntry, GuestDocument, ModelDocument, NicDocument, OneOrMany,
-        UplinkEntry,
+        BoardDocument, FunctionDocument, FunctionEntry, GuestAddress, GuestDocument, ModelDocument,
+        NicDocument, OneOrMany, UplinkEntry,
     },
     machine::{named_after, nameless},
 };
@@ -52,6 +53,8 @@ struct Owned {
     /// Whether `interface` is written.
     named: bool,
     addresses: Vec<(InterfaceAddress, Path)>,
+    /// Where `dhcp` stands among them.
+    dhcp: Option<Path>,
     routes: Vec<route::WrittenRoute>,
     function: Function,
 }
@@ -121,7 +124,7 @@ pub(crate) fn check(document: ModelDocument, file: &str, messages: &mut Vec<Diag
             words.retain(|word| nic::is_attribute(word));
             host.push(HostAddresses {
                 nic: name.clone(),
-                addresses: addresses(&path, &nic.address, &nic.addresses),
+                addresses: with_places(&path, &nic.address, &nic.addresses),
             });
             let nic = build_nic(nic, highest.get(&name).copied(), &host[host.len() - 1]);
             (name, Nic { best_effort: words, ..nic })
@@ -214,12 +217,12 @@ fn highest_indices(guests: &IndexMap<GuestName, GuestDocument>) -> IndexMap<NicN
     highest
 }
 
-/// Addresses, each with its place.
-fn addresses(
+/// What stands under both keys of addresses, each with its place.
+fn with_places<T: Copy + schemars::JsonSchema>(
     path: &Path,
-    one: &Option<OneOrMany<InterfaceAddress>>,
-    many: &Option<OneOrMany<InterfaceAddress>>,
-) -> Vec<(InterfaceAddress, Path)> {
+    one: &Option<OneOrMany<T>>,
+    many: &Option<OneOrMany<T>>,
+) -> Vec<(T, Path)> {
     [("address", one), ("addresses", many)]
         .into_iter()
         .flat_map(|(key, list)| {
@@ -233,6 +236,29 @@ fn addresses(
             })
         })
         .collect()
+}
+
+/// The addresses that are fixed, each with its place.
+fn addresses(
+    path: &Path,
+    one: &Option<OneOrMany<GuestAddress>>,
+    many: &Option<OneOrMany<GuestAddress>>,
+) -> Vec<(InterfaceAddress, Path)> {
+    let fixed = with_places(path, one, many).into_iter().filter_map(|(address, path)| match address {
+        GuestAddress::Fixed(address) => Some((address, path)),
+        GuestAddress::Dhcp => None,
+    });
+    fixed.collect()
+}
+
+/// Where it stands that an address is to be asked for.
+fn dhcp(
+    path: &Path,
+    one: &Option<OneOrMany<GuestAddress>>,
+    many: &Option<OneOrMany<GuestAddress>>,
+) -> Option<Path> {
+    let all = with_places(path, one, many);
+    all.into_iter().find(|(address, _)| *address == GuestAddress::Dhcp).map(|(_, path)| path)
 }
 
 fn build_nic(document: NicDocument, highest: Option<u16>, host: &HostAddresses) -> Nic {
@@ -304,6 +330,7 @@ fn build_guest(
         &path,
         messages,
     );
+    let dns = dns::build((name, kind, &vm.boot, &generate), document.dns, &path.join("dns"), all, messages);
     Guest {
         kind,
         cpus: document.cpus,
@@ -315,6 +342,7 @@ fn build_guest(
         functions,
         drives: Vec::new(),
         nics: IndexMap::new(),
+        dns,
         after: document.after,
         root,
         init: document.init.map(words).unwrap_or_default(),
@@ -356,6 +384,7 @@ fn build_function(
         _ => written.settings(),
     };
     let addresses = addresses(&path, &written.address, &written.addresses);
+    let dhcp = dhcp(&path, &written.address, &written.addresses);
     let own: Vec<InterfaceAddress> = addresses.iter().map(|(address, _)| *address).collect();
     let documents = std::mem::take(&mut written.routes);
     let routes = route::build((guest, kind), &path, &written.gateway, documents, &own, reported, messages);
@@ -375,6 +404,7 @@ fn build_function(
             interface,
             addresses: own,
             routes: route::routes(&routes),
+            dhcp: dhcp.is_some(),
             mtu: written.mtu,
             // As for `max_tx_rate`, a limit of 0 is none.
             egress_rate: written.egress_rate.filter(|rate| rate.0 != 0),
@@ -382,6 +412,7 @@ fn build_function(
             best_effort,
         },
         addresses,
+        dhcp,
         routes,
         written,
     })

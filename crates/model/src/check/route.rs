@@ -8,7 +8,7 @@ use std::{
 
 use super::Subject;
 use crate::{
-    GuestKind, GuestName, InterfaceAddress, InterfaceRoute,
+    GuestKind, GuestName, InterfaceAddress, InterfaceRoute, Model, dhcp,
     diagnostic::{Diagnostic, Path},
     document::{HopAddress, OneOrMany, RouteDocument, RouteTarget},
 };
@@ -161,6 +161,12 @@ pub(super) fn check(written: &[WrittenRoute], subject: &mut Subject<'_>) {
         if let Some((why, hint)) = route.gateway.and_then(|hop| wrong_hop(one, hop)) {
             subject.messages.push(Diagnostic::error(one.hop_path.clone(), why).with_hint(hint));
         }
+        if has_metric_of_a_lease(one, subject.model) {
+            let text =
+                format!("a lease of {guest} gives its default route the metric {}, too", metric(route));
+            let hint = format!("write another one: below {}, and this route comes first", dhcp::metric(0));
+            subject.messages.push(Diagnostic::error(one.path.clone(), text).with_hint(hint));
+        }
         let key = (guest, route.destination, metric(route));
         match first.get(&key) {
             Some(other) => {
@@ -190,6 +196,19 @@ fn metric(route: &InterfaceRoute) -> u32 {
         (None | Some(0), false) => 1024,
         (metric, _) => metric.unwrap_or(0),
     }
+}
+
+/// Whether the client of a container would put a lease's default route in the place of this one.
+fn has_metric_of_a_lease(one: &WrittenRoute, model: &Model) -> bool {
+    let is_of_container = one.kind == GuestKind::Container;
+    if !is_of_container || !one.route.is_ipv4() || one.route.destination.prefix() != 0 {
+        return false;
+    }
+    let guest = &model.guests[&one.guest];
+    let leases =
+        guest.functions.iter().map(|function| function.dhcp).chain(guest.nics.values().map(|nic| nic.dhcp));
+    let leases = leases.filter(|dhcp| *dhcp).count();
+    (dhcp::metric(0)..dhcp::metric(leases)).contains(&metric(&one.route))
 }
 
 /// Why a next hop cannot be one, and what to do.

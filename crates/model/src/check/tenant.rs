@@ -240,6 +240,7 @@ fn build_nic(
         settings,
         addresses: Vec::new(),
         routes: Vec::new(),
+        dhcp: false,
         mtu: None,
         path: data_path,
         uplink,

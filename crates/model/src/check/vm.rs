@@ -16,9 +16,26 @@ const HUGE_PAGES: [ByteSize; 2] = [ByteSize(2 << 20), ByteSize(1 << 30)];
 /// A day; nobody waits longer for a guest.
 const MAX_READY_WITHIN: u32 = 86_400;
 
+/// The builtin guest asks for no address: nothing in it would renew the lease.
+fn check_leases(subject: &mut Subject<'_>) {
+    for owned in subject.owned.iter().filter(|owned| owned.kind == GuestKind::Vm) {
+        let Some(path) = &owned.dhcp else { continue };
+        let guest = &subject.model.guests[&owned.guest];
+        if guest.vm.boot == Boot::Builtin {
+            let text = format!(
+                "`dhcp` has no effect on {}: the builtin guest has no client that asks for an address",
+                owned.guest
+            );
+            let hint = "write an `address`, or boot a system of your own, like {disk: PATH}";
+            subject.messages.push(Diagnostic::error(path.clone(), text).with_hint(hint));
+        }
+    }
+}
+
 /// Memory that is no whole number of huge pages, more functions than a VM has room for, and disk images that a VM and another guest would
 /// write to.
 pub(super) fn check(subject: &mut Subject<'_>) {
+    check_leases(subject);
     let mut disks: HashMap<String, &GuestName> = HashMap::new();
     let mut devices: HashMap<String, &GuestName> = HashMap::new();
     for (name, guest) in &subject.model.guests {

@@ -186,9 +186,9 @@ mod tests {
     use crate::{
         Allow, DriveMatch, NicMatch, VfSettings,
         document::{
-            BoardDocument, BootDocument, DeviceDocument, DriveDocument, FreeDocument, FunctionDocument,
-            GenerateDocument, GuestDocument, GuestRealtimeDocument, MeasureDocument, NicDocument,
-            RealtimeDocument, RouteDocument, TenantNicDocument,
+            BoardDocument, BootDocument, DeviceDocument, DnsDocument, DriveDocument, FreeDocument,
+            FunctionDocument, GenerateDocument, GuestDocument, GuestRealtimeDocument, MeasureDocument,
+            NicDocument, RealtimeDocument, RouteDocument, TenantNicDocument,
             drive::GuestDriveDocument,
             measure::StorageDocument,
             tenant::{TenantVfDocument, UplinkDocument},
@@ -249,6 +249,7 @@ mod tests {
             ("Generate", read::<GenerateDocument>()),
             ("Function", read::<FunctionDocument>()),
             ("Route", read::<RouteDocument>()),
+            ("Dns", read::<DnsDocument>()),
             ("Board", read::<BoardDocument>()),
             ("Measure", read::<MeasureDocument>()),
             ("StorageTarget", read::<StorageDocument>()),

@@ -10,9 +10,8 @@ use serde::{
 };
 
 use crate::{
-    Allow, Emulation, FunctionName, InterfaceAddress, LinkState, Mac, Mtu, TxRate, VfSettings, VlanId,
-    VlanProtocol, VlanQos,
-    document::{HopAddress, OneOrMany, RouteDocument},
+    Allow, Emulation, FunctionName, LinkState, Mac, Mtu, TxRate, VfSettings, VlanId, VlanProtocol, VlanQos,
+    document::{GuestAddress, HopAddress, OneOrMany, RouteDocument},
     vf::table::{document_with_vf_keys, vf_attributes},
 };
 
@@ -76,10 +75,11 @@ pub(crate) struct TenantNicDocument {
     /// Of a container's NIC, or of an igb at a switch: the most that it may send, in Mbit/s; 0 is no limit.
     #[serde(alias = "max-tx-rate")]
     pub max_tx_rate: Option<TxRate>,
-    /// Of a container's NIC: an IP address inside, or a list of them; the same as `addresses`.
-    pub address: Option<OneOrMany<InterfaceAddress>>,
-    /// Of a container's NIC: IP addresses inside.
-    pub addresses: Option<OneOrMany<InterfaceAddress>>,
+    /// Of a container's NIC: an IP address inside, `dhcp` for one of IPv4 that a client inside asks for, or a list of them; the same as
+    /// `addresses`.
+    pub address: Option<OneOrMany<GuestAddress>>,
+    /// Of a container's NIC: IP addresses inside, and `dhcp`.
+    pub addresses: Option<OneOrMany<GuestAddress>>,
     /// Of a container's NIC: the gateway of the container's default route over it, or one of IPv4 and one of IPv6. Default: no such route.
     pub gateway: Option<OneOrMany<HopAddress>>,
     /// Of a container's NIC: other routes over it inside.

@@ -20,6 +20,7 @@ pub const BEYOND_A_SCHEMA: [(&str, &[&str]); 8] = [
             "cables-that-cannot-be",
             "container-keys-on-a-vm",
             "cycle-in-after",
+            "dns-that-cannot-be",
             "duplicate-mac",
             "exclusive-pins",
             "expect-latency",

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use penstock_model::{
-    Bdf, CpuSet, Device, FunctionName, GuestName, InterfaceAddress, InterfaceName, InterfaceRoute, Mac, Mtu,
-    NicName, Scheduling, TenantNic, TxRate, VfAttribute, VfIndex, Vm,
+    Bdf, CpuSet, Device, Dns, FunctionName, GuestName, InterfaceAddress, InterfaceName, InterfaceRoute, Mac,
+    Mtu, NicName, Scheduling, TenantNic, TxRate, VfAttribute, VfIndex, Vm,
 };
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +99,9 @@ pub struct GuestDefinition {
     /// The NICs that it owns itself, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nics: Vec<GuestNic>,
+    /// What programs in a container, or in a builtin guest, resolve names by; `None`: as its root has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Dns>,
 }
 
 /// A NIC that a guest owns, on a machine whose functions have been resolved.
@@ -147,6 +150,7 @@ impl GuestDefinition {
             functions: Vec::new(),
             drives: Vec::new(),
             nics: Vec::new(),
+            dns: None,
         }
     }
 }
@@ -163,6 +167,9 @@ pub struct GuestFunction {
     /// Routes over it inside the guest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<InterfaceRoute>,
+    /// Whether a DHCP client inside asks for an address of IPv4.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dhcp: bool,
     /// Its MTU inside the guest.
     pub mtu: Option<Mtu>,
     /// The MAC address that it is to have inside, as far as it is known; a VM's NICs are told apart by it.
@@ -191,6 +198,7 @@ impl GuestFunction {
             interface,
             addresses: Vec::new(),
             routes: Vec::new(),
+            dhcp: false,
             mtu: None,
             mac: None,
             mac_is_kept: false,

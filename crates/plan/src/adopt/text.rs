@@ -206,8 +206,10 @@ fn inside(owned: &GuestFunction, position: usize) -> FlowMapping {
     if owned.interface.as_str() != format!("eth{position}") {
         all.put("interface", quoted(owned.interface.as_str()));
     }
-    if !owned.addresses.is_empty() {
-        all.put("addresses", flow_list(owned.addresses.iter().map(|address| quoted(&address.to_string()))));
+    if !owned.addresses.is_empty() || owned.dhcp {
+        let asked = owned.dhcp.then(|| "dhcp".to_owned());
+        let fixed = owned.addresses.iter().map(|address| quoted(&address.to_string()));
+        all.put("addresses", flow_list(asked.into_iter().chain(fixed)));
     }
     if !owned.routes.is_empty() {
         all.put("routes", flow_list(owned.routes.iter().map(route)));
@@ -246,6 +248,14 @@ fn of_definition(definition: &GuestDefinition, out: &mut String) {
     }
     if let Some(root) = &definition.root {
         line("root", quoted(root));
+    }
+    if let Some(dns) = &definition.dns {
+        let mut entry = FlowMapping::default();
+        entry.put("servers", flow_list(dns.servers.iter().map(|server| quoted(&server.to_string()))));
+        if !dns.search.is_empty() {
+            entry.put("search", flow_list(dns.search.iter().map(|domain| quoted(domain.as_str()))));
+        }
+        line("dns", entry.line());
     }
     if !definition.init.is_empty() {
         line("init", flow_list(definition.init.iter().map(|word| quoted(word))));

@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Board, ByteSize, CpuSet, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName, Inside,
-    InterfaceAddress, InterfaceRoute, Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch, NicName,
-    PortVlans, RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId, VlanProtocol, WantedEswitch,
+    Bdf, Board, ByteSize, CpuSet, Dns, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName,
+    Inside, InterfaceAddress, InterfaceRoute, Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch,
+    NicName, PortVlans, RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId, VlanProtocol,
+    WantedEswitch,
     inventory::{
         Devlink, Eswitch, EswitchMode, Interface, Manager, Master, Pf, PresentVf, Sriov, SwitchMode, Upper,
         Vf, VfState, VlanTag,
@@ -309,6 +310,9 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
         guest.vm.ready_within = 60;
         guest.vm.inside = [Inside::Agent, Inside::Console, Inside::None][dice.below(3) as usize];
         guest.vm.emulator = dice.some(4, CpuSet((0..2).collect()));
+        let search = dice.some(2, "lab.example").into_iter().map(|domain| domain.parse().unwrap()).collect();
+        let servers = ["192.0.2.53", "2001:db8::53"].map(|server| server.parse().unwrap()).to_vec();
+        guest.dns = dice.some(4, Dns { servers, search });
         model.guests.insert(name.clone(), guest);
     }
     for name in functions {
@@ -349,6 +353,7 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
                 .into_iter()
                 .filter(|_| guest.functions.len() == 1)
                 .collect(),
+            dhcp: guest.kind == GuestKind::Container && guest.functions.len() == 2,
             mtu: None,
             egress_rate: None,
             ingress_rate: None,

@@ -110,6 +110,8 @@ pub struct World {
     pub said_vfs: RefCell<Vec<u16>>,
     /// The interfaces of places once frames were sent, where others than before; `None` of a place that is gone by then.
     pub later: BTreeMap<String, Option<Vec<InterfaceReport>>>,
+    /// Files inside guests, by guest and path; no other can be read.
+    pub files: BTreeMap<(String, &'static str), String>,
     /// Whether frames were sent.
     pub sent: Arc<AtomicBool>,
     /// How long links and interfaces may take.
@@ -291,12 +293,19 @@ pub fn world_of(model: &str) -> World {
         leaving: RefCell::new(None),
         said_vfs: RefCell::new(Vec::new()),
         later: BTreeMap::new(),
+        files: BTreeMap::new(),
         sent: Arc::default(),
         timeout: Duration::ZERO,
     }
 }
 
 impl World {
+    /// The files inside a guest.
+    fn files_of(&self, guest: &str) -> BTreeMap<&'static str, String> {
+        let of_guest = self.files.iter().filter(|((of, _), _)| of == guest);
+        of_guest.map(|((_, path), text)| (*path, text.clone())).collect()
+    }
+
     /// Changes the VF that no guest owns.
     pub fn free_vf(&mut self, change: impl FnOnce(&mut FreeVf)) {
         change(self.free.get_mut(&vf_bdf(4)).unwrap());
@@ -307,6 +316,7 @@ pub struct Inside {
     interfaces: Option<Vec<InterfaceReport>>,
     /// What they are once frames were sent.
     later: Option<Option<Vec<InterfaceReport>>>,
+    files: BTreeMap<&'static str, String>,
     sent: Arc<AtomicBool>,
     namespace: bool,
     /// Whether this program is inside, under another kernel.
@@ -322,8 +332,9 @@ impl Place for Inside {
         Err(self.gone())
     }
 
-    fn read(&self, _: &str, _: usize) -> Result<Vec<u8>, PlaceError> {
-        Err(self.gone())
+    fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError> {
+        let text = self.files.get(path).ok_or_else(|| self.gone())?;
+        Ok(text.bytes().take(limit).collect())
     }
 
     fn interfaces(&self) -> Result<Vec<InterfaceReport>, PlaceError> {
@@ -529,6 +540,7 @@ impl World {
                 GuestPlace::Running(Box::new(Inside {
                     interfaces: (!self.blind.contains(&Source::GuestInterfaces)).then_some(interfaces),
                     later: self.later.get(name.as_str()).cloned(),
+                    files: self.files_of(name.as_str()),
                     sent: Arc::clone(&self.sent),
                     namespace: said.is_none() && !self.blind.contains(&Source::GuestNamespace),
                     program: matches!(said, Some(GuestAnswer::Agent { program: true })),

@@ -151,6 +151,7 @@ fn owned(at: &str) -> GuestFunction {
         interface: "eth0".parse().unwrap(),
         addresses: vec!["10.20.31.204/24".parse().unwrap()],
         routes: Vec::new(),
+        dhcp: false,
         mtu: None,
         mac: Some("02:00:00:00:01:04".parse().unwrap()),
         mac_is_kept: false,

@@ -21,6 +21,7 @@ fn own() -> GuestNic {
             settings: VfSettings::default(),
             addresses: Vec::new(),
             routes: Vec::new(),
+            dhcp: false,
             mtu: None,
             path: DataPath::Switch,
             uplink: Some(Uplink::Interface("eth0".parse().unwrap())),
