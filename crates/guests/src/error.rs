@@ -377,7 +377,7 @@ pub enum GuestError {
         guest: GuestName,
         /// The address of the function.
         function: Bdf,
-        /// The processes that have it open, each as `NAME (process ID)`, separated by commas.
+        /// The processes that have it open, each as `NAME (process ID)`, with its user unless that is root, separated by commas.
         by: String,
     },
     /// A function is behind no IOMMU.

@@ -234,6 +234,11 @@ impl<'a> Reader<'a> {
 
     /// A large file's text, with what is not UTF-8 replaced. Of one that is too long the first part, and it is noted that there is more.
     pub fn large_text(&mut self, path: &str) -> Option<String> {
+        self.large_text_unless(path, &[])
+    }
+
+    /// As [`Reader::large_text`]; these errors of the kernel are not noted.
+    pub fn large_text_unless(&mut self, path: &str, quiet: &[nix::errno::Errno]) -> Option<String> {
         match self.read(path, LARGE) {
             Ok(read) => {
                 let (bytes, more) = read?;
@@ -243,7 +248,9 @@ impl<'a> Reader<'a> {
                 Some(String::from_utf8_lossy(&bytes).into_owned())
             }
             Err(error) => {
-                self.note(format!("{path} could not be read: {error}"));
+                if !quiet.iter().any(|errno| error.raw_os_error() == Some(*errno as i32)) {
+                    self.note(format!("{path} could not be read: {error}"));
+                }
                 None
             }
         }

@@ -26,7 +26,9 @@ pub(super) fn name_of(process: u32, reader: &mut Reader<'_>) -> Option<String> {
 
 /// Whose a process is, as is added to its name.
 pub(super) fn account_of(process: u32, reader: &mut Reader<'_>) -> String {
-    let status = reader.large_text(&format!("/proc/{process}/status")).unwrap_or_default();
+    // As is its name.
+    let status = reader.large_text_unless(&format!("/proc/{process}/status"), &[Errno::ESRCH]);
+    let status = status.unwrap_or_default();
     of_process(reader.root(), &status)
 }
 
