@@ -40,6 +40,12 @@ pub struct UndoPlan {
 }
 
 impl UndoPlan {
+    /// Why the machine is not as it was once all steps of the plan are carried out: the first of those that are kept for now.
+    pub fn left_for_now(&self) -> Option<String> {
+        let Kept { step, action, why, .. } = self.kept.iter().find(|kept| kept.for_now)?;
+        Some(format!("step {step} is still to be taken back ({action}): {why}"))
+    }
+
     /// The steps of the plan that write or remove this file.
     pub fn steps_at(&self, path: &str) -> impl Iterator<Item = StepId> {
         let at = move |step: &&Step| {
@@ -61,6 +67,10 @@ pub struct Kept {
     pub action: String,
     /// Why it stays.
     pub why: String,
+    /// Whether it stays only until somebody gives back what they have of it: the machine lacks it, and it is taken back when that is tried
+    /// again then.
+    #[serde(default)]
+    pub for_now: bool,
 }
 
 /// Plans to take `runs` back, which are given oldest first, on the machine that `present` shows and `host` looks at. All that may
@@ -112,7 +122,8 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory, host: &mut dyn Obse
             },
             (None, Some(_)) => continue,
         };
-        kept.push(Kept { run, step: of, action: step.action.to_string(), why });
+        let for_now = matches!(step.action, Action::Function(FunctionAction::RestoreInterface { .. }));
+        kept.push(Kept { run, step: of, action: step.action.to_string(), why, for_now });
     }
     all.steps.retain(|step| !stays.has(step.id));
     let origins = all.steps.iter().rev().filter(|step| step.inverse.is_some()).map(origin).collect();
@@ -164,7 +175,7 @@ impl Stays {
             }
             if !stays.held.contains_key(&step.id) {
                 let taken = taken_by_another(step, present, &stopped)
-                    .or_else(|| interface_of_another(step, present, &stopped, host));
+                    .or_else(|| interface_of_another(step, (all, &stays), present, &stopped, host));
                 let Some(why) = taken else {
                     stays.look(step, done.contains(&step.id), &mut then, (present, &own), host);
                     continue;
@@ -370,9 +381,11 @@ fn taken_by_another(step: &Step, present: &Inventory, stopped: &BTreeSet<&GuestN
     }
 }
 
-/// Who else has the interface whose use by the host a step brings back, in words. Guests that the way back stops give it back before.
+/// Who else has the interface whose use by the host a step brings back, in words. Guests that the way back stops give it back before, and
+/// so does a driver that it binds: what comes of that shows when the step's turn comes.
 fn interface_of_another(
     step: &Step,
+    (all, stays): (&Plan, &Stays),
     present: &Inventory,
     stopped: &BTreeSet<&GuestName>,
     host: &mut dyn Observe,
@@ -381,6 +394,18 @@ fn interface_of_another(
         return None;
     };
     if present.guests.iter().any(|(name, guest)| stopped.contains(name) && uses(guest, *function)) {
+        return None;
+    }
+    let pf = host.pf_of(*function);
+    let brings_it = |other: &Step| match &other.inverse {
+        Some(Action::Function(FunctionAction::SetDriver { function: of, .. })) => {
+            of == function || Some(*of) == pf
+        }
+        Some(Action::Function(FunctionAction::SetVfCount { pf: of, .. })) => Some(*of) == pf,
+        _ => false,
+    };
+    // What stays of the steps after this one is known by now.
+    if all.steps.iter().any(|other| other.id > step.id && brings_it(other) && !stays.has(other.id)) {
         return None;
     }
     let who = host.who_has_interface(*function)?;

@@ -351,14 +351,16 @@ fn take_one_back(
     let way = machine.way_back(&taken, &inventory)?;
     // As the guard would have taken it.
     alone.in_use = in_use(&way.plan, &inventory);
-    for Kept { run, step, action, why } in &way.kept {
+    for Kept { run, step, action, why, .. } in &way.kept {
         printer.warn(format!("run {run}, step {step} is not taken back ({action}): {why}"));
     }
     // Without the room that this gives it is tried all the same.
     let _ = run.release();
     let begun = machine.begin_undo(alone, std::slice::from_ref(run), &way);
     begun.said.iter().for_each(|said| printer.warn(said));
-    Ok(machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?.map(drop)?)
+    machine.carry_out(begun, &way.plan, Mode::Undo, &mut ())?.map(drop)?;
+    // Nobody waits for it here: the machine starts, or somebody has a change to make.
+    way.left_for_now().map_or(Ok(()), |why| Err(Failure::new(Status::Failed, why)))
 }
 
 /// A run that stays.

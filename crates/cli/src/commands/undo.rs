@@ -176,7 +176,7 @@ pub fn take_back(
     for note in &way.plan.notes {
         printer.warn(note);
     }
-    for Kept { run, step, action, why } in &way.kept {
+    for Kept { run, step, action, why, .. } in &way.kept {
         printer.warn(format!("run {run}, step {step} is not taken back ({action}): {why}"));
     }
     let known: Vec<KnownRun> = targets.iter().map(|(run, _)| run.clone()).collect();

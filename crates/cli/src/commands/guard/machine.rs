@@ -1,6 +1,12 @@
 //! How a guard does what it does, on the machine that Penstock runs on.
 
-use std::{collections::BTreeMap, panic, panic::AssertUnwindSafe, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic,
+    panic::AssertUnwindSafe,
+    thread,
+    time::Duration,
+};
 
 use penstock_apply::{
     MayTake, Mode,
@@ -66,6 +72,8 @@ pub struct Watched<'a> {
     /// How the undo came out, as long as that is not written down.
     outcome: Option<Outcome>,
     attempts: u32,
+    /// What was told of steps that stay.
+    kept: BTreeSet<String>,
 }
 
 impl<'a> Watched<'a> {
@@ -94,6 +102,7 @@ impl<'a> Watched<'a> {
             of_run: journal,
             outcome: None,
             attempts: 0,
+            kept: BTreeSet::new(),
             run,
         })
     }
@@ -157,8 +166,12 @@ impl<'a> Watched<'a> {
         let inventory = self.inventory()?;
         let taken = [RunToUndo { id: self.run.id(), plan: &self.plan, state: &state }];
         let way = self.machine.way_back(&taken, &inventory).map_err(|failure| failure.in_one_line())?;
-        for Kept { run, step, action, why } in &way.kept {
-            self.tell(&format!("run {run}, step {step} is not taken back ({action}): {why}"));
+        for Kept { run, step, action, why, for_now } in &way.kept {
+            let text = format!("run {run}, step {step} is not taken back ({action}): {why}");
+            // What is to come back is told of by whoever tries again, and that may be for days.
+            if !for_now && self.kept.insert(text.clone()) {
+                self.tell(&text);
+            }
         }
         let mut said = Vec::new();
         let left = self.machine.left_overrides(self.run.id(), &self.plan, &state, &mut said);
@@ -179,9 +192,11 @@ impl<'a> Watched<'a> {
         self.outcome = Some(Outcome {
             ended: progress::now(),
             boottime: boot::elapsed().as_millis() as u64,
-            error: outcome.as_ref().err().map(|error| chain(error)),
+            error: outcome.as_ref().err().map(|error| chain(error)).or_else(|| way.left_for_now()),
         });
-        outcome.map(drop).map_err(|error| chain(&error))
+        outcome.map_err(|error| chain(&error))?;
+        // Who has an interface gives it back some time, and nobody but the guard is there to bring back the addresses of the host then.
+        way.left_for_now().map_or(Ok(()), Err)
     }
 }
 
@@ -306,7 +321,7 @@ mod tests {
         journal::{Ending, Entry},
     };
     use penstock_host::Root;
-    use penstock_plan::{FunctionAction, StepId};
+    use penstock_plan::{Action, Fact, FunctionAction, Step, StepId};
 
     use super::*;
     use crate::{arguments::Common, settings::Settings};
@@ -357,5 +372,65 @@ mod tests {
         assert_eq!(watched.successors(), Ok(Successors::Undecided), "nobody has confirmed it yet");
         end(&create(&[ours.id()], None), None);
         assert_eq!(watched.successors(), Ok(Successors::Stand), "it came to a good end");
+    }
+
+    /// A container has the interface whose addresses the run took away, and has it still when the guard takes the run back.
+    #[test]
+    fn a_guard_does_not_end_before_the_addresses_of_the_host_can_be_brought_back() {
+        const VF: &str = "/sys/bus/pci/devices/0000:04:10.0";
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = Settings::resolve(&Common { quiet: true, ..Common::default() });
+        settings.journal = directory.path().join("kept");
+        let root = Root::at(directory.path());
+        let pf = root.path("/sys/bus/pci/devices/0000:04:00.0");
+        for (place, to) in
+            [(format!("{VF}/driver"), "../../drivers/igbvf"), (format!("{VF}/physfn"), "../0000:04:00.0")]
+        {
+            files::create_dir_all(root.path(VF)).unwrap();
+            std::os::unix::fs::symlink(to, root.path(place)).unwrap();
+        }
+        files::create_dir_all(&pf).unwrap();
+        let record = root.path("/run/penstock/cni/0000:04:10.0.json");
+        for (place, text) in [
+            (root.path("/run/netns/a"), ""),
+            (record, r#"{"network": "n", "container": "web", "netns": "/run/netns/a"}"#),
+        ] {
+            files::create_dir_all(place.parent().unwrap()).unwrap();
+            files::write_atomic(&place, text).unwrap();
+        }
+        let machine = Machine::at(root.clone(), &settings);
+        let setup = penstock_plan::InterfaceSetup { up: true, ..Default::default() };
+        let action: Action =
+            FunctionAction::RestoreInterface { function: "0000:04:10.0".parse().unwrap(), setup }.into();
+        let step = Step {
+            id: StepId(1),
+            postcondition: Fact::after(&action),
+            action: action.clone(),
+            reason: "a test".to_owned(),
+            needs: vec![],
+            inverse: Some(action.clone()),
+            best_effort: false,
+            guest: None,
+        };
+        let plan = Plan { steps: vec![step], ..Plan::default() };
+        let watched_terms = Some(Confirm { within: 1, at_most: 1 });
+        let record = RunRecord { confirm: watched_terms, ..RunRecord::new(Purpose::Apply, who()) };
+        let run = machine.runs().create(record, &plan, None).unwrap();
+        let done = [
+            Entry::Intent { step: StepId(1), action: action.clone(), inverse: Some(action) },
+            Entry::Begun { steps: vec![StepId(1)] },
+            Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None },
+        ];
+        run.journal().unwrap().record(&done, true).unwrap();
+        let mut printer = Printer::keeping(&settings);
+        let mut watched = Watched::new(&machine, run, &mut printer).unwrap();
+        for _ in 0..2 {
+            let why = watched.take_back().unwrap_err();
+            assert!(why.contains("container web") && why.contains("has its interface"), "{why}");
+            watched.catch_up().unwrap();
+        }
+        // It has gone, with all that was set of it.
+        std::fs::remove_dir_all(root.path(VF)).unwrap();
+        assert_eq!(watched.take_back(), Ok(()));
     }
 }
