@@ -9,6 +9,7 @@ use std::{
     io::ErrorKind,
     iter, mem,
     path::PathBuf,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -55,6 +56,10 @@ pub struct HostExecutor {
     vfs: BTreeMap<Bdf, Vec<(VfIndex, VfState)>>,
     users: Users,
     eswitches: Box<dyn Eswitches>,
+    /// What drivers were seen to have done, while network plugins were kept from it; they are not any more.
+    seen: Vec<Fact>,
+    /// Waits a little, before something is looked at again.
+    pause: fn(&Root),
 }
 
 /// A function's interface on the host.
@@ -70,8 +75,15 @@ impl HostExecutor {
     ///
     /// When no netlink socket can be made.
     pub fn new(root: Root) -> Result<HostExecutor, NetlinkError> {
-        let (netlink, eswitches) = (Netlink::open()?, Box::new(OverDevlink));
-        Ok(HostExecutor { root, netlink, vfs: BTreeMap::new(), users: Users::default(), eswitches })
+        Ok(HostExecutor {
+            root,
+            netlink: Netlink::open()?,
+            vfs: BTreeMap::new(),
+            users: Users::default(),
+            eswitches: Box::new(OverDevlink),
+            seen: Vec::new(),
+            pause: |_| thread::sleep(Duration::from_millis(10)),
+        })
     }
 
     /// The same, which may take these.
@@ -247,16 +259,24 @@ impl HostExecutor {
         self.change_kept(pf, |backend| backend.set(&wanted))
     }
 
-    /// Keeps the VFs that go when a PF is to have `count`.
-    fn keep_vfs(&self, pf: Bdf, count: u16, at: &str, deadline: Instant) -> Result<(), ExecuteError> {
-        let failed = |error| from_pci(at, error);
+    /// Gives a PF `count` VFs. Those that go are kept from network plugins; those that come are held by nobody.
+    fn set_vf_count(&self, pf: Bdf, count: u16, deadline: Instant) -> Result<(), ExecuteError> {
+        let at = format!("the number of VFs of {pf} was not changed");
+        let failed = |error| from_pci(&at, error);
         let function = self.function(pf);
-        if function.vf_count().map_err(failed)? == count {
-            return Ok(());
+        let present = function.vf_count().map_err(failed)?;
+        if present != count {
+            let vfs = function.virtual_functions().map_err(failed)?;
+            let vfs: Vec<Bdf> = vfs.into_iter().map(|(_, vf)| vf).collect();
+            self.users.keep(&self.root, &vfs, &at, deadline)?;
         }
-        let vfs = function.virtual_functions().map_err(failed)?;
-        let vfs: Vec<Bdf> = vfs.into_iter().map(|(_, vf)| vf).collect();
-        self.users.keep(&self.root, &vfs, at, deadline)
+        // Going through 0 destroys VFs; a plan says so by a step of its own.
+        function.set_vf_count(count, false).map_err(|error| from_count(&at, error))?;
+        // Of those that were there nobody knows what their drivers give them, and nothing was done to them.
+        if present == 0 {
+            self.await_probes(pf, deadline.min(Instant::now() + PROBED));
+        }
+        Ok(())
     }
 
     /// Keeps the VFs of a PF that these actions give attributes: a container that has one since has its own.
@@ -336,14 +356,7 @@ impl Execute<FunctionAction> for HostExecutor {
                 .function(*pf)
                 .set_autoprobe(*on)
                 .map_err(|error| from_pci(&format!("driver autoprobe of {pf} was not changed"), error)),
-            FunctionAction::SetVfCount { pf, count } => {
-                let at = format!("the number of VFs of {pf} was not changed");
-                self.keep_vfs(*pf, *count, &at, until)?;
-                // Going through 0 destroys VFs; a plan says so by a step of its own.
-                self.function(*pf).set_vf_count(*count, false).map_err(|error| from_count(&at, error))?;
-                self.await_probes(*pf, until.min(Instant::now() + PROBED));
-                Ok(())
-            }
+            FunctionAction::SetVfCount { pf, count } => self.set_vf_count(*pf, *count, until),
             FunctionAction::SetVfAttribute { pf, vf, attribute } => {
                 if matches!(attribute, VfAttribute::Rate { .. }) {
                     self.await_carrier(*pf, until.min(Instant::now() + CARRIER))?;
@@ -491,6 +504,21 @@ impl Observe for HostExecutor {
 
     fn let_go(&mut self) {
         self.users.let_go();
+        self.seen.clear();
+    }
+
+    fn let_go_of(&mut self, action: &FunctionAction) -> bool {
+        let vf = match action {
+            FunctionAction::SetVfAttribute { pf, vf, .. } => {
+                self.function(*pf).virtual_function(*vf).ok().flatten()
+            }
+            action => action.function().filter(|function| self.pf_of(*function).is_some()),
+        };
+        vf.map(|vf| self.users.let_go_of(vf)).is_some()
+    }
+
+    fn has_seen(&self, fact: &Fact) -> bool {
+        self.seen.contains(fact)
     }
 
     fn vf_count(&mut self, pf: Bdf) -> Option<u16> {
@@ -503,7 +531,7 @@ impl Observe for HostExecutor {
     }
 
     fn who_has_interface(&mut self, function: Bdf) -> Option<String> {
-        self.users.who_has_interface(&self.root, function)
+        self.users.who_has_interface(&self.root, function).ok()
     }
 
     fn file_is(&mut self, path: &str, text: Option<&str>) -> Option<bool> {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use penstock_host::chain;
+use penstock_model::{Bdf, VfIndex};
 use penstock_plan::{
     Action, ActionTimeLimit, ExecuteError, Executors, Fact, FunctionAction, Plan, Step, StepId,
     action::{GUEST_LIMIT, STEP_LIMIT},
@@ -30,6 +31,9 @@ pub use undo::NotUndone;
 
 /// At most so many steps are carried out side by side, and have one chance to cancel between them.
 const BATCH: usize = 256;
+
+/// At most so many functions are bound together: no network plugin gets one of them before all are bound.
+const BOUND_AT_ONCE: usize = 64;
 
 /// What a driver is said to do that takes a value and then reports another; what it reports follows.
 pub const IGNORED: &str = "the driver took it and ignored it: ";
@@ -205,7 +209,9 @@ pub fn run(
         let (batch, outcomes) = match run.changed_since_planned(&plan.steps[next]) {
             Some(error) => (&plan.steps[next..=next], vec![Tried::not_begun(error)]),
             None => {
-                let batch = run.not_yet(batch(&plan.steps[next..reach]));
+                let is_vf = |function| run.executors.pf_of(function).is_some();
+                let batch = batch(&plan.steps[next..reach], is_vf);
+                let batch = run.not_yet(batch);
                 let begin = Entry::Begun { steps: batch.iter().map(|step| step.id).collect() };
                 if let (Err(error), Mode::Apply) = (run.journal.record(&[begin], false), options.mode) {
                     return Err(run.failed(&plan.steps[next], error.into(), &begun));
@@ -297,15 +303,51 @@ fn all_carried(plan: &Plan, executors: &Executors<'_>) -> Result<(), ApplyError>
     Ok(())
 }
 
-/// The steps from the first on that one executor can do without regard to their order.
-fn batch(steps: &[Step]) -> &[Step] {
-    let length = (0..steps.len().min(BATCH))
+/// The steps from the first on that one executor can do without regard to their order, where `is_vf` tells VFs from other functions.
+fn batch(steps: &[Step], mut is_vf: impl FnMut(Bdf) -> bool) -> &[Step] {
+    let at_most = match &steps[0].action {
+        Action::Function(FunctionAction::SetDriver { .. }) => BOUND_AT_ONCE,
+        _ => BATCH,
+    };
+    let mut alone = |step: &Step| by_itself(&step.action).is_some_and(&mut is_vf);
+    let first_alone = alone(&steps[0]);
+    let length = (0..steps.len().min(at_most))
         .take_while(|n| {
+            if *n > 0 && (first_alone || alone(&steps[*n])) {
+                return false;
+            }
             steps[*n].action.is_like(&steps[0].action)
                 && !steps[..*n].iter().any(|earlier| steps[*n].needs.contains(&earlier.id))
         })
         .count();
     &steps[..length]
+}
+
+/// The function of an action that executors do one after the other: one to a VF is proven before the next one is begun, since network plugins do
+/// not get the VF before that.
+fn by_itself(action: &Action) -> Option<Bdf> {
+    match action {
+        Action::Function(
+            FunctionAction::SetMac { function, .. }
+            | FunctionAction::Rename { function, .. }
+            | FunctionAction::SetMtu { function, .. }
+            | FunctionAction::SetLink { function, .. }
+            | FunctionAction::AddAddress { function, .. }
+            | FunctionAction::RemoveAddress { function, .. }
+            | FunctionAction::ResetFunction { function }
+            | FunctionAction::RestoreInterface { function, .. },
+        ) => Some(*function),
+        _ => None,
+    }
+}
+
+/// The function, or the VF of a PF, that an action is done to.
+fn done_to(action: &Action) -> Option<(Bdf, Option<VfIndex>)> {
+    match action {
+        Action::Function(FunctionAction::SetVfAttribute { pf, vf, .. }) => Some((*pf, Some(*vf))),
+        Action::Function(action) => Some((action.function()?, None)),
+        _ => None,
+    }
 }
 
 fn report(step: &Step, outcome: &Result<(), StepError>, took: Duration) -> StepReport {
@@ -445,7 +487,8 @@ impl Run<'_, '_> {
             let what = format!("{}: it was not attempted", actions[0]);
             answers.push(Err(ExecuteError::Failed { attempt: what, source: "no answer".into() }));
         }
-        let mut stopped = false;
+        let seen = self.let_go_of_proven(steps, &answers);
+        let (mut stopped, mut failed) = (false, false);
         let outcomes = steps
             .iter()
             .zip(answers)
@@ -455,7 +498,7 @@ impl Run<'_, '_> {
                 // Once one of the host's failed the others need no proof: they are taken back.
                 let unproven = stopped && answer.is_ok();
                 let outcome = match answer {
-                    Ok(()) if stopped => Ok(()),
+                    Ok(()) if stopped || seen.contains(&step.id) => Ok(()),
                     Ok(()) => {
                         let left = deadline.saturating_sub(began.elapsed());
                         let keeps =
@@ -469,15 +512,45 @@ impl Run<'_, '_> {
                     Err(_) if self.options.mode != Mode::Apply && self.passes_over(step) => Ok(()),
                     outcome => outcome,
                 };
-                stopped |= self.options.mode == Mode::Apply
-                    && step.guest.is_none()
+                let has_failed = self.options.mode == Mode::Apply
                     && report(step, &outcome, Duration::ZERO).outcome == Ending::Failed;
+                failed |= has_failed;
+                stopped |= has_failed && step.guest.is_none();
                 let proven = outcome.is_ok() && !unproven;
                 Tried { outcome, touched, refused, proven, took: began.elapsed() }
             })
             .collect();
-        self.executors.let_go();
+        // What is taken back now lets go itself: nobody gets in between.
+        if !failed {
+            self.executors.let_go();
+        }
         outcomes
+    }
+
+    /// Looks once which of the steps that were carried out are so already, and lets others have the VFs of which all steps are: one that is slow, or
+    /// that its driver does not keep, keeps nobody from the others. Where a step has failed what comes next may be the way back.
+    fn let_go_of_proven(&mut self, steps: &[Step], answers: &[Result<(), ExecuteError>]) -> BTreeSet<StepId> {
+        let carried: Vec<&Step> =
+            steps.iter().zip(answers).filter(|(_, answer)| answer.is_ok()).map(|(step, _)| step).collect();
+        let alone = steps.len() == 1;
+        let mut seen = BTreeSet::new();
+        let mut lacking = BTreeSet::new();
+        for step in &carried {
+            let about = done_to(&step.action);
+            let is_so = self.executors.has_seen(&step.postcondition)
+                || (!alone && about.is_some() && self.already(&step.postcondition));
+            if is_so {
+                seen.insert(step.id);
+            } else {
+                lacking.insert(about);
+            }
+        }
+        if carried.len() == steps.len() || self.options.mode != Mode::Apply {
+            for step in carried.iter().filter(|step| !lacking.contains(&done_to(&step.action))) {
+                self.executors.let_go_of(&step.action);
+            }
+        }
+        seen
     }
 
     /// Reads a fact until it holds, within `timeout`.

@@ -54,6 +54,16 @@ pub trait Observe {
     /// What the actions before were done to need not be kept from others any more: it was seen what came of them.
     fn let_go(&mut self) {}
 
+    /// As [`let_go`](Observe::let_go), of one VF that an action was done to. `false` where it was done to something else, which is not let go.
+    fn let_go_of(&mut self, _action: &FunctionAction) -> bool {
+        false
+    }
+
+    /// Whether a fact was seen to be so after the actions before, and what it is about was let go since: somebody else may have it by now.
+    fn has_seen(&self, _fact: &Fact) -> bool {
+        false
+    }
+
     /// How many VFs a PF has by its `sriov_numvfs` alone, whichever of them can be seen; `None` where nobody here can tell.
     fn vf_count(&mut self, _pf: Bdf) -> Option<u16> {
         None
@@ -64,8 +74,8 @@ pub trait Observe {
         None
     }
 
-    /// Who has the interface of a function whose driver gives it one, where that is not on the host; `None` where it is, where the driver
-    /// gives none, or where nobody here can tell.
+    /// Who is seen to have the interface of a function whose driver gives it one, where that is not on the host; `None` where it is, where the
+    /// driver gives none, or where nobody is seen to have it: the driver may be about to make it.
     fn who_has_interface(&mut self, _function: Bdf) -> Option<String> {
         None
     }
@@ -215,6 +225,19 @@ impl<'a> Executors<'a> {
         if let Some(guests) = &mut self.guests {
             guests.let_go();
         }
+    }
+
+    /// Lets others have one VF that an action was done to, as [`Observe::let_go_of`] says.
+    pub fn let_go_of(&mut self, action: &Action) -> bool {
+        match action {
+            Action::Function(action) => self.host.let_go_of(action),
+            _ => false,
+        }
+    }
+
+    /// Whether a fact was seen to be so already, as [`Observe::has_seen`] says.
+    pub fn has_seen(&self, fact: &Fact) -> bool {
+        self.host.has_seen(fact)
     }
 
     /// How many VFs a PF has, as [`Observe::vf_count`] says.

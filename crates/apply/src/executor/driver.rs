@@ -6,7 +6,7 @@ use std::{
 };
 
 use penstock_host::{
-    NetlinkError, PciError, PciFunction, Root, interrupt,
+    NetlinkError, PciError, PciFunction, Root, files, interrupt,
     netlink::{wait_for_interface, wait_for_udev},
 };
 use penstock_model::{Bdf, Mac};
@@ -21,9 +21,13 @@ use super::{
 /// driver serialises what they ask of it, so that more gain nothing.
 const SIDE_BY_SIDE: usize = 4;
 
+/// So long those of several functions that are bound are waited for together; then those that lack something are seen to one by one.
+const LATE: Duration = Duration::from_secs(2);
+
 impl HostExecutor {
-    /// Waits until the VFs that the kernel has bound by itself have their interfaces, or until `deadline`: a driver's probe may go on when the
-    /// number of VFs says that all are there. One whose interface does not come may have been given away at once; who needs it says so.
+    /// Waits until the VFs that the kernel binds by itself have their interfaces, or until `deadline`: a driver's probe may go on when the
+    /// number of VFs says that all are there, and a driver that udev is still to load binds them when it comes. One whose interface does not come
+    /// may have been given away at once; who needs it says so.
     pub(super) fn await_probes(&self, pf: Bdf, deadline: Instant) {
         let function = self.function(pf);
         // A kernel without the knob binds them.
@@ -32,10 +36,14 @@ impl HostExecutor {
         }
         let comes = || {
             let vfs = function.virtual_functions().unwrap_or_default();
-            vfs.into_iter().any(|(_, vf)| is_away(&self.root, vf).unwrap_or(false))
+            // udev keeps this file for as long as it has something to do (`src/udev/udev-manager.c`).
+            let loads = files::exists(self.root.path("/run/udev/queue"));
+            let is_bound = |vf| self.function(vf).driver().is_ok_and(|driver| driver.is_some());
+            vfs.into_iter()
+                .any(|(_, vf)| is_away(&self.root, vf).unwrap_or(false) || (loads && !is_bound(vf)))
         };
         while comes() && Instant::now() < deadline && !interrupt::pending() {
-            thread::sleep(Duration::from_millis(10));
+            (self.pause)(&self.root);
         }
     }
 
@@ -46,25 +54,38 @@ impl HostExecutor {
         mac: Option<Mac>,
         deadline: Instant,
     ) -> Result<(), ExecuteError> {
-        bind_kept(&self.root, &self.users, function, driver, deadline)?;
-        self.settle(function, driver, mac, deadline)
+        let taken = bind_kept(&self.root, &self.users, function, driver, deadline)?;
+        self.settle(function, driver, mac, taken, deadline)
     }
 
     /// Waits until a function that was bound has its interface, with this MAC address. One with another is bound anew until
     /// its PF has answered: a driver asks once, while it is bound. After [`CARRIER`], or at the step's deadline if that is before,
-    /// it has failed.
+    /// it has failed. `taken` says whether it was bound just now, and not before: from then on it is not as it was, whatever fails.
     fn settle(
         &mut self,
         function: Bdf,
         driver: Option<&str>,
         mac: Option<Mac>,
+        mut taken: bool,
+        deadline: Instant,
+    ) -> Result<(), ExecuteError> {
+        let outcome = self.bind_until_told(function, driver, mac, &mut taken, deadline);
+        outcome.map_err(|error| if taken { changed(error) } else { error })
+    }
+
+    fn bind_until_told(
+        &mut self,
+        function: Bdf,
+        driver: Option<&str>,
+        mac: Option<Mac>,
+        taken: &mut bool,
         deadline: Instant,
     ) -> Result<(), ExecuteError> {
         let answered = deadline.min(Instant::now() + CARRIER);
         let mut pause = Duration::from_millis(50);
         for attempt in 1.. {
             self.await_interface(function, driver, deadline)?;
-            let wanted = Fact::Driver { function, driver: driver.map(str::to_owned), mac };
+            let wanted = fact_of(function, driver, mac);
             let Err(seen) = facts::holds(self, &wanted)? else { return Ok(()) };
             // What else may be wrong shows when the step is proven.
             let Some(mac) = mac.filter(|_| seen.starts_with(facts::ADDRESS)) else { return Ok(()) };
@@ -79,8 +100,14 @@ impl HostExecutor {
                     .into(),
                 });
             }
-            // Already so, unless it had its driver before.
-            self.users.keep_with_vfs(&self.root, function, &not_bound(function, None), deadline)?;
+            let at = not_bound(function, None);
+            if *taken {
+                // Whoever has written down since that it is to be theirs gets it when it is proven.
+                self.users.hold(&self.root, &[function], &at, deadline)?;
+            } else {
+                self.users.keep_with_vfs(&self.root, function, &at, deadline)?;
+                *taken = true;
+            }
             bind(&self.root, function, None, attempt)?;
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_secs(1));
@@ -130,12 +157,13 @@ impl HostExecutor {
         deadline: Duration,
     ) -> Vec<Result<(), ExecuteError>> {
         let until = Instant::now() + deadline;
+        self.seen.clear();
         let (root, users) = (&self.root, &self.users);
         let bind = |(function, driver, _): &(Bdf, Option<&str>, Option<Mac>)| {
             bind_kept(root, users, *function, *driver, until)
         };
         let share = wanted.len().div_ceil(SIDE_BY_SIDE).max(1);
-        let bound: Vec<Result<(), ExecuteError>> = thread::scope(|scope| {
+        let bound: Vec<Result<bool, ExecuteError>> = thread::scope(|scope| {
             // A driver that is not loaded is loaded by the first; the others then find it.
             let (first, rest) = wanted.split_at(wanted.len().min(1));
             let mut outcomes: Vec<_> = first.iter().map(bind).collect();
@@ -149,30 +177,92 @@ impl HostExecutor {
             }
             outcomes
         });
+        self.let_go_of_settled(wanted, &bound, until);
         let settle = |((function, driver, mac), bound): (&(Bdf, Option<&str>, Option<Mac>), Result<_, _>)| {
-            bound?;
-            self.settle(*function, *driver, *mac, until)
+            let taken = bound?;
+            if !self.seen.contains(&fact_of(*function, *driver, *mac)) {
+                self.settle(*function, *driver, *mac, taken, until)?;
+                self.let_go_if_so(*function, *driver, *mac);
+            }
+            Ok(())
         };
         wanted.iter().zip(bound).map(settle).collect()
+    }
+
+    /// Lets go of those functions that are as wanted: one whose PF does not answer, or that is slow, keeps no network plugin from the others.
+    fn let_go_of_settled(
+        &mut self,
+        wanted: &[(Bdf, Option<&str>, Option<Mac>)],
+        bound: &[Result<bool, ExecuteError>],
+        until: Instant,
+    ) {
+        let late = until.min(Instant::now() + LATE);
+        let mut left: Vec<_> =
+            wanted.iter().zip(bound).filter(|(_, bound)| bound.is_ok()).map(|(wanted, _)| *wanted).collect();
+        loop {
+            let mut comes = false;
+            left.retain(|(function, driver, mac)| {
+                let is_there =
+                    self.function(*function).interface_names().is_ok_and(|names| !names.is_empty());
+                if driver.is_some_and(penstock_host::pci::gives_interface) && !is_there {
+                    comes = true;
+                    return true;
+                }
+                self.await_interface(*function, *driver, until).is_err()
+                    || !self.let_go_if_so(*function, *driver, *mac)
+            });
+            if !comes || Instant::now() >= late || interrupt::pending() {
+                return;
+            }
+            (self.pause)(&self.root);
+        }
+    }
+
+    /// Lets go of a VF that is bound as wanted, and notes that it was seen to be so.
+    fn let_go_if_so(&mut self, function: Bdf, driver: Option<&str>, mac: Option<Mac>) -> bool {
+        let fact = fact_of(function, driver, mac);
+        let is_vf = matches!(self.function(function).physical_function(), Ok(Some(_)));
+        let is_so = is_vf && matches!(facts::holds(self, &fact), Ok(Ok(())));
+        if is_so {
+            self.seen.push(fact);
+            self.users.let_go_of(function);
+        }
+        is_so
+    }
+}
+
+fn fact_of(function: Bdf, driver: Option<&str>, mac: Option<Mac>) -> Fact {
+    Fact::Driver { function, driver: driver.map(str::to_owned), mac }
+}
+
+/// The same of a function that is not as it was any more: no error that says that nothing was changed.
+fn changed(error: ExecuteError) -> ExecuteError {
+    match error {
+        ExecuteError::Refused { what, hint } => ExecuteError::Failed { attempt: what, source: hint.into() },
+        ExecuteError::Unsupported(why) => ExecuteError::Failed {
+            attempt: "its driver was changed, and what comes after that cannot be had".to_owned(),
+            source: why.into(),
+        },
+        other => other,
     }
 }
 
 /// Binds a function to a driver, or unbinds it, unless somebody has it or a VF of it; no network plugin gets these before it was seen what
-/// came of that.
+/// came of that. Tells whether they were kept: what has its driver already is left to who has it.
 pub(super) fn bind_kept(
     root: &Root,
     users: &Users,
     function: Bdf,
     driver: Option<&str>,
     deadline: Instant,
-) -> Result<(), ExecuteError> {
+) -> Result<bool, ExecuteError> {
     let at = not_bound(function, driver);
     let bound = PciFunction::new(root, function).driver().map_err(|error| from_pci(&at, error))?;
-    // What has its driver already is left to who has it.
-    if driver.is_none() || bound.as_deref() != driver {
+    let takes = driver.is_none() || bound.as_deref() != driver;
+    if takes {
         users.keep_with_vfs(root, function, &at, deadline)?;
     }
-    bind(root, function, driver, 0)
+    bind(root, function, driver, 0).map(|()| takes)
 }
 
 fn not_bound(function: Bdf, driver: Option<&str>) -> String {
@@ -185,9 +275,14 @@ fn not_bound(function: Bdf, driver: Option<&str>) -> String {
 /// Binds a function to a driver, or unbinds it.
 fn bind(root: &Root, function: Bdf, driver: Option<&str>, attempt: usize) -> Result<(), ExecuteError> {
     let pci = PciFunction::new(root, function);
+    let bound = || pci.driver().ok().flatten();
+    let before = bound();
     match beside_its_pf(root, function, attempt, || pci.set_driver(driver)) {
         // A function that is gone has no driver.
         Err(PciError::Missing { .. }) if driver.is_none() => Ok(()),
-        outcome => outcome.map_err(|error| from_pci(&not_bound(function, driver), error)),
+        outcome => outcome.map_err(|error| {
+            let error = from_pci(&not_bound(function, driver), error);
+            if bound() == before { error } else { changed(error) }
+        }),
     }
 }

@@ -5,11 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use penstock_host::{InterfaceReport, Lower, Netlink, NetlinkError};
+use penstock_host::{InterfaceReport, Lower, Netlink, NetlinkError, interrupt};
 use penstock_model::{Bdf, InterfaceAddress, InterfaceRoute, PortVlans, inventory::Master};
 use penstock_plan::{ExecuteError, InterfaceSetup, VlanSetup};
 
-use super::{Found, HostExecutor, beside_its_pf, failed, from_netlink};
+use super::{Found, HostExecutor, PROBED, beside_its_pf, failed, from_netlink, users::is_away};
 
 /// How long a gateway may take to be reachable over an interface that has just come up.
 const REACHABLE: Duration = Duration::from_secs(5);
@@ -28,18 +28,46 @@ pub fn restore(
     if is(executor, function, setup)?.is_ok() {
         return Ok(());
     }
-    if let Some(who) = executor.users.who_has_interface(&executor.root, function) {
-        return Err(ExecuteError::Refused {
-            what: format!("{function} was not set up as the host had it: {who} has its interface"),
-            hint: "stop who uses it, or have it give the interface back; `penstock undo` then brings back what the host had of it"
-                .to_owned(),
-        });
-    }
+    await_return(executor, function, until.min(Instant::now() + PROBED))?;
     if let Some(name) = &setup.name {
         executor.rename(function, name, until)?;
     }
     let found = executor.interface(function)?;
     bring_back(executor, function, &found, setup, until)
+}
+
+/// Waits until an interface that a function's driver gives it is here: a probe may still be about to make it. Nobody waits for one that somebody
+/// is seen to have.
+fn await_return(executor: &HostExecutor, function: Bdf, until: Instant) -> Result<(), ExecuteError> {
+    let attempt = format!("{function} was not set up as the host had it");
+    let is_away = || is_away(&executor.root, function).unwrap_or(false);
+    let (mut looked, mut late) = (false, false);
+    while is_away() {
+        late |= Instant::now() >= until || interrupt::pending();
+        // Looking at all processes is much: at first, and once more when it has not come.
+        if !looked || late {
+            match executor.users.who_has_interface(&executor.root, function) {
+                Ok(who) => {
+                    return Err(ExecuteError::Refused {
+                        what: format!("{attempt}: {who} has its interface"),
+                        hint: "stop who uses it, or have it give the interface back; `penstock undo` then brings back what the host had of it"
+                            .to_owned(),
+                    });
+                }
+                Err(unseen) if late && is_away() => {
+                    let unseen = unseen.map(|why| format!(": {why}")).unwrap_or_default();
+                    return Err(ExecuteError::Failed {
+                        attempt,
+                        source: format!("its interface is not here, and nobody was seen to have it{unseen}")
+                            .into(),
+                    });
+                }
+                Err(_) => looked = true,
+            }
+        }
+        (executor.pause)(&executor.root);
+    }
+    Ok(())
 }
 
 /// Brings back what a function's interface, or that of a VLAN on it, lacks of `setup` but its name.

@@ -11,7 +11,7 @@ use penstock_host::{
     PciFunction, Root,
     descriptors::Descriptors,
     files::Lock,
-    pci,
+    interrupt, pci,
     scan::{
         attachments::{self, AttachmentLookup},
         elsewhere::{self, InterfacesElsewhere},
@@ -24,6 +24,9 @@ use super::{failed, from_pci};
 
 /// How long calls of `penstock cni` may be at the VFs of a step.
 const AT_WORK: Duration = Duration::from_secs(60);
+
+/// How often it is looked meanwhile whether somebody has interrupted.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Which functions a step may take from whoever has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub(super) struct Users {
     pub may_take: MayTake,
     /// [`elsewhere::look`]; a test's machine has no other namespaces.
     pub elsewhere: fn(&Root, &BTreeSet<Bdf>) -> InterfacesElsewhere,
+    /// [`interrupt::pending`], which concerns a whole process.
+    pub interrupted: fn() -> bool,
     attachments: AttachmentLookup,
     held: Mutex<Held>,
 }
@@ -55,6 +60,7 @@ impl Default for Users {
         Users {
             may_take: MayTake::default(),
             elsewhere: elsewhere::look,
+            interrupted: interrupt::pending,
             attachments: AttachmentLookup::default(),
             held: Mutex::default(),
         }
@@ -74,6 +80,11 @@ impl Users {
         *self.held() = Held::default();
     }
 
+    /// Lets them have one function: it was seen what came of its step.
+    pub fn let_go_of(&self, function: Bdf) {
+        self.held().locks.remove(&function);
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +94,7 @@ impl Users {
     ///
     /// # Errors
     ///
-    /// [`ExecuteError::Refused`]: a plugin is at one until `deadline`. [`ExecuteError::Failed`]: a lock cannot be made.
+    /// [`ExecuteError::Refused`]: a plugin is at one until `deadline`, or until somebody interrupts. [`ExecuteError::Failed`]: a lock cannot be made.
     pub fn hold(
         &self,
         root: &Root,
@@ -98,11 +109,17 @@ impl Users {
         let began = Instant::now();
         let until = deadline.min(began + AT_WORK);
         for function in lacking {
-            let left = match self.may_take {
-                MayTake::Known(_) => until.saturating_duration_since(Instant::now()),
-                MayTake::All => Duration::ZERO,
+            let left = || match self.may_take {
+                MayTake::Known(_) if !(self.interrupted)() => until.saturating_duration_since(Instant::now()),
+                _ => Duration::ZERO,
             };
-            let lock = match (attachments::lock(root, function, left), &self.may_take) {
+            let lock = loop {
+                match attachments::lock(root, function, left().min(LOOK)) {
+                    Ok(None) if !left().is_zero() => {}
+                    lock => break lock,
+                }
+            };
+            let lock = match (lock, &self.may_take) {
                 (Ok(lock), MayTake::All) => lock,
                 (Err(_), MayTake::All) => None,
                 // Nor could a plugin write there what it gives away.
@@ -168,22 +185,18 @@ impl Users {
         }
     }
 
-    /// Who has the interface of a function whose driver gives it one, where that is not here: who a network plugin has given it to, or who lives
-    /// where it is seen. Of a VF it is certain that somebody has it.
-    pub fn who_has_interface(&self, root: &Root, function: Bdf) -> Option<String> {
+    /// Who is seen to have the interface of a function whose driver gives it one, where that is not here: who a network plugin has given it to,
+    /// or who lives where it is. `Err` where it is here or nobody is seen to have it, with why somebody may not be seen: a driver may be about
+    /// to make the interface, too, or have failed to.
+    pub fn who_has_interface(&self, root: &Root, function: Bdf) -> Result<String, Option<String>> {
         if !is_away(root, function).unwrap_or(false) {
-            return None;
+            return Err(None);
         }
         if let Some(who) = self.attachments.given_away(root, &[function]).remove(&function) {
-            return Some(who);
+            return Ok(who);
         }
         let mut seen = (self.elsewhere)(root, &BTreeSet::from([function]));
-        if let Some(who) = seen.found.remove(&function) {
-            return Some(who);
-        }
-        PciFunction::new(root, function).physical_function().ok().flatten()?;
-        let unseen = seen.unseen.map(|why| format!(": {why}")).unwrap_or_default();
-        Some(format!("another network namespace, which was not seen{unseen},"))
+        seen.found.remove(&function).ok_or(seen.unseen)
     }
 
     /// Keeps a function and its VFs, which go with it.

@@ -571,12 +571,12 @@ fn what_to_do_about_a_failure_is_told_apart_from_it() {
 #[test]
 fn independent_steps_of_one_kind_make_a_batch_and_no_others_do() {
     let plan = plan();
-    let lengths: Vec<usize> = (0..6).map(|from| batch(&plan.steps[from..]).len()).collect();
+    let lengths: Vec<usize> = (0..6).map(|from| batch(&plan.steps[from..], |_| false).len()).collect();
     assert_eq!(lengths, [1, 1, 2, 1, 1, 1]);
 
     let mut chained = plan.clone();
     chained.steps[3].needs = vec![StepId(3)];
-    assert_eq!(batch(&chained.steps[2..]).len(), 1);
+    assert_eq!(batch(&chained.steps[2..], |_| false).len(), 1);
 }
 
 #[test]
@@ -603,4 +603,31 @@ fn the_observer_hears_of_every_step_and_of_the_way_back() {
     let mut heard = Heard::default();
     let _ = run(&plan(), &mut Executors::of_host(&mut world), &mut Vec::new(), &mut heard, &quick());
     assert_eq!(heard.0, ["+1", "Done 1", "+2", "Failed 2", "back 2", "-2", "-1"]);
+}
+
+#[test]
+fn what_is_done_to_vfs_one_after_the_other_is_proven_one_by_one() {
+    let function: Bdf = "0000:04:00.0".parse().unwrap();
+    let step = |id, action: FunctionAction| Step {
+        id: StepId(id),
+        postcondition: Fact::after(&action.clone().into()),
+        action: action.into(),
+        reason: "a test".to_owned(),
+        needs: vec![],
+        inverse: None,
+        best_effort: false,
+        guest: None,
+    };
+    let together = |action: FunctionAction, is_vf| {
+        let steps: Vec<Step> = (1..=300).map(|id| step(id, action.clone())).collect();
+        batch(&steps, |_| is_vf).len()
+    };
+    let restore =
+        FunctionAction::RestoreInterface { function, setup: penstock_plan::InterfaceSetup::default() };
+    assert_eq!((together(restore.clone(), true), together(restore, false)), (1, 256));
+    let up = FunctionAction::SetLink { function, direction: Direction::Up };
+    assert_eq!((together(up.clone(), true), together(up, false)), (1, 256));
+    assert_eq!(together(FunctionAction::SetDriver { function, driver: None, mac: None }, true), 64);
+    let (attribute, vf) = (VfAttribute::Trust(true), VfIndex::new(0).unwrap());
+    assert_eq!(together(FunctionAction::SetVfAttribute { pf: function, vf, attribute }, true), 256);
 }

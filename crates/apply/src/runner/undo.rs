@@ -6,7 +6,7 @@ use penstock_host::{chain, interrupt};
 use penstock_plan::{Action, Fact, Step, StepId, persist};
 use serde::{Deserialize, Serialize};
 
-use super::Run;
+use super::{Run, done_to};
 use crate::{journal::Entry, others};
 
 /// A step that could not be taken back.
@@ -56,8 +56,8 @@ impl Run<'_, '_> {
     pub(super) fn take_back(&mut self, back: &[&Step], begun: &[&Step]) -> (Vec<StepId>, Vec<NotUndone>) {
         let _held_off = interrupt::hold_off();
         let (mut undone, mut not_undone) = (Vec::new(), Vec::new());
-        for step in back.iter().rev() {
-            let Some(inverse) = &step.inverse else { continue };
+        let mut steps = back.iter().rev().filter_map(|step| Some((*step, step.inverse.as_ref()?))).peekable();
+        while let Some((step, inverse)) = steps.next() {
             let undo = Entry::Undo { step: step.id, action: inverse.clone() };
             // The way back goes on when the disk is full: the intents that it needs were written before.
             let _ = self.journal.record(&[undo], true);
@@ -68,7 +68,12 @@ impl Run<'_, '_> {
                 None if self.vfs_are_anothers(step, begun) => Ok(()),
                 None => self.undo(inverse),
             };
-            self.executors.let_go();
+            // What a batch that failed has kept from others stays so until its own turn has come.
+            let about = done_to(inverse);
+            let goes_on = about.is_some() && steps.peek().is_some_and(|(_, next)| done_to(next) == about);
+            if !goes_on && !self.executors.let_go_of(inverse) {
+                self.executors.let_go();
+            }
             let (error, left) = (outcome.err(), anothers.is_some());
             let entry = Entry::Undone { step: step.id, error: error.clone(), anothers: anothers.clone() };
             let _ = self.journal.record(&[entry], false);
@@ -87,6 +92,7 @@ impl Run<'_, '_> {
                 }),
             }
         }
+        self.executors.let_go();
         (undone, not_undone)
     }
 
