@@ -387,7 +387,7 @@ mod tests {
             [(format!("{VF}/driver"), "../../drivers/igbvf"), (format!("{VF}/physfn"), "../0000:04:00.0")]
         {
             files::create_dir_all(root.path(VF)).unwrap();
-            std::os::unix::fs::symlink(to, root.path(place)).unwrap();
+            files::link(to, root.path(place)).unwrap();
         }
         files::create_dir_all(&pf).unwrap();
         let record = root.path("/run/penstock/cni/0000:04:10.0.json");
@@ -430,7 +430,7 @@ mod tests {
             watched.catch_up().unwrap();
         }
         // It has gone, with all that was set of it.
-        std::fs::remove_dir_all(root.path(VF)).unwrap();
+        files::remove_tree(root.path(VF)).unwrap();
         assert_eq!(watched.take_back(), Ok(()));
     }
 }
