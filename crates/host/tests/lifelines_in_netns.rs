@@ -1,7 +1,7 @@
 //! Default routes and the way to an SSH client in a real network namespace, over interfaces that `ip` stacks there.
 #![allow(clippy::disallowed_methods)]
 
-use std::{path::Path, process::ExitCode};
+use std::{net::IpAddr, path::Path, process::ExitCode};
 
 use penstock_host::{
     Command, Netlink, Root,
@@ -77,7 +77,12 @@ impl Testbed {
         Testbed { namespace, tree }
     }
 
+    /// For a Penstock that was started from this connection, which lives.
     fn look(&self, ssh_connection: Option<&str>) -> Lifelines {
+        let net = self.tree.path().join("proc/net");
+        std::fs::create_dir_all(&net).unwrap();
+        let row = ssh_connection.map(row).unwrap_or_default();
+        std::fs::write(net.join("tcp6"), format!("  sl  local_address remote_address st\n{row}")).unwrap();
         let ssh_connection = ssh_connection.map(str::to_owned);
         self.look_as(Started { ssh_connection, ..Started::default() })
     }
@@ -108,6 +113,24 @@ impl Testbed {
         lost.sort();
         lost
     }
+}
+
+/// An established connection as `/proc/net/tcp6` has it, where IPv4 may come mapped into IPv6.
+fn row(ssh_connection: &str) -> String {
+    let end = |address: &str, port: &str| {
+        let address = address.split('%').next().unwrap().parse().unwrap();
+        let six = match address {
+            IpAddr::V4(four) => four.to_ipv6_mapped(),
+            IpAddr::V6(six) => six,
+        };
+        let words = six.octets();
+        let words = words.chunks(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
+        let words: String = words.map(|word| format!("{word:08X}")).collect();
+        format!("{words}:{:04X}", port.parse::<u16>().unwrap())
+    };
+    let fields: Vec<&str> = ssh_connection.split(' ').collect();
+    let (peer, local) = (end(fields[0], fields[1]), end(fields[2], fields[3]));
+    format!("0: {local} {peer} 01 0:0 0:0 0 0 0 901 1\n")
 }
 
 impl Drop for Testbed {

@@ -26,7 +26,10 @@ use penstock_model::{
 };
 use rustix::io::Errno;
 
-pub use self::{origin::ssh_connection, session::Started};
+pub use self::{
+    origin::{ssh_connection, ssh_connection_as_told},
+    session::Started,
+};
 use self::{routes::Ways, storage::BackingDevice};
 use super::{LinkError, attachments::attachments, reader::Reader};
 use crate::{

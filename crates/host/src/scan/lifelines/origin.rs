@@ -6,23 +6,36 @@ use std::{collections::BTreeSet, env};
 
 use super::{
     ancestry::{Ancestor, ancestors, leader},
-    session::{MULTIPLEXERS, SERVERS, of_server},
+    session::{MULTIPLEXERS, SERVERS, lives, of_server},
     sockets::sockets,
 };
 use crate::{Root, files, scan::reader::Reader};
 
 /// What `SSH_CONNECTION` (ssh(1), ENVIRONMENT) is, or would be had nobody kept it from this process; `None` where it was started in another
 /// way, and where that cannot be told: below a program that outlives connections any of those may be the one, unless a variable says it.
+///
+/// One whose connection is seen to live is preferred. Where there is none this may be of one that has ended: whoever acts on it looks.
 pub fn ssh_connection() -> Option<String> {
-    let own = env::var("SSH_CONNECTION").ok().filter(|text| !text.is_empty());
-    own.or_else(|| of(&Root::system(), std::process::id()))
+    of(&Root::system(), std::process::id(), own(), true)
 }
 
-/// The same of a process that has no such variable: its nearest ancestor's that has one, else the connection of the server that it descends
-/// from, or that leads its login session.
+/// The same, for telling callers apart: what this process, or the nearest one above it that has the variable, was told, whatever has become
+/// of that connection.
+pub fn ssh_connection_as_told() -> Option<String> {
+    of(&Root::system(), std::process::id(), own(), false)
+}
+
+/// This process's own variable.
+fn own() -> Option<String> {
+    env::var("SSH_CONNECTION").ok().filter(|text| !text.is_empty())
+}
+
+/// The same of a process whose own variable is `own`: else that of its nearest ancestor that has one, else the connection of the server that
+/// it descends from, or that leads its login session. Of variables one whose connection lives comes first, and after the server one that has
+/// `to_live` for more than a name.
 ///
 /// Environments hold secrets: they are read past whoever records what is looked at.
-fn of(root: &Root, process: u32) -> Option<String> {
+fn of(root: &Root, process: u32, own: Option<String>, to_live: bool) -> Option<String> {
     let mut reader = Reader::new(root);
     let all = ancestors(process, &mut reader);
     let named = |ancestor: &&Ancestor, names: &[&str]| names.contains(&ancestor.name.as_str());
@@ -30,15 +43,21 @@ fn of(root: &Root, process: u32) -> Option<String> {
     // Its own is that of whoever started it, and what it starts may have a newer one.
     let outlives = |ancestor: &&Ancestor| named(ancestor, &MULTIPLEXERS);
     let below = above.clone().take_while(|ancestor| !outlives(ancestor));
-    if let Some(told) = below.clone().find_map(|ancestor| variable(root, ancestor.id)) {
-        return Some(told);
+    let mut told = own.into_iter().chain(below.filter_map(|ancestor| variable(root, ancestor.id)));
+    let nearest = told.next();
+    if !to_live && nearest.is_some() {
+        return nearest;
+    }
+    let sockets = sockets(&mut reader).unwrap_or_default();
+    // Any program may outlive the connection that it was started from, and hand on its name.
+    if let Some(living) = nearest.iter().cloned().chain(told).find(|text| lives(text, &sockets)) {
+        return Some(living);
     }
     if all.iter().any(|ancestor| outlives(&ancestor)) {
-        return None;
+        return nearest;
     }
     let server = above.clone().find(|ancestor| named(ancestor, &SERVERS)).map(|ancestor| ancestor.id);
-    let server = server.or_else(|| leader(&all, &SERVERS, &mut reader))?;
-    let sockets = sockets(&mut reader)?;
+    let Some(server) = server.or_else(|| leader(&all, &SERVERS, &mut reader)) else { return nearest };
     let served = of_server(server, &sockets, &mut reader);
     let ends: BTreeSet<String> = served
         .into_iter()
@@ -46,7 +65,7 @@ fn of(root: &Root, process: u32) -> Option<String> {
         .map(|socket| format!("{} {} {} {}", socket.peer, socket.peer_port, socket.local, socket.port))
         .collect();
     // Of several nobody says which it is.
-    if ends.len() == 1 { ends.into_iter().next() } else { None }
+    if ends.len() == 1 { ends.into_iter().next() } else { nearest }
 }
 
 /// `SSH_CONNECTION` in a process's environment.
@@ -100,7 +119,7 @@ mod tests {
     }
 
     fn told(tree: &tempfile::TempDir) -> Option<String> {
-        of(&Root::at(tree.path()), 46)
+        of(&Root::at(tree.path()), 46, None, true)
     }
 
     #[test]
@@ -111,15 +130,44 @@ mod tests {
             fs::write(tree.path().join(format!("proc/{id}/environ")), text).unwrap();
         };
         environment(45, "HOME=/root\0SUDO_USER=mara\0SSH_CONNECTION=\0");
-        environment(42, "SSH_CONNECTION=198.51.100.9 1 198.51.100.2 22\0HOME=/home/mara\0");
-        assert_eq!(told(&tree).as_deref(), Some("198.51.100.9 1 198.51.100.2 22"));
-        environment(44, "HOME=/home/mara\0SSH_CONNECTION=198.51.100.3 49153 198.51.100.2 22\0");
+        environment(42, &format!("SSH_CONNECTION={OWN}\0HOME=/home/mara\0"));
         assert_eq!(told(&tree).as_deref(), Some(OWN));
         // What outlives connections has that of last week, and may have told what it starts a newer one.
         process(tree.path(), 42, "tmux: server", 1);
-        assert_eq!(told(&tree).as_deref(), Some(OWN));
-        environment(44, "HOME=/home/mara\0");
         assert_eq!(told(&tree), None);
+        environment(44, &format!("HOME=/home/mara\0SSH_CONNECTION={OWN}\0"));
+        assert_eq!(told(&tree).as_deref(), Some(OWN));
+    }
+
+    /// Any program may outlive the connection that it was started from: an editor's server, a daemon of one's own.
+    #[test]
+    fn a_variable_of_a_connection_that_has_ended_is_not_the_one() {
+        let tree = machine();
+        let environment = |id: u32, text: &str| {
+            fs::write(tree.path().join(format!("proc/{id}/environ")), format!("SSH_CONNECTION={text}\0"))
+                .unwrap();
+        };
+        let own = |own: &str, to_live| of(&Root::at(tree.path()), 46, Some(own.to_owned()), to_live);
+        // Last week's, also from the same machine to another of the addresses.
+        for ended in [
+            "198.51.100.9 49153 198.51.100.2 22",
+            "198.51.100.3 49154 198.51.100.2 22",
+            "198.51.100.3 49153 203.0.113.2 22",
+            "198.51.100.3 49153 198.51.100.2 2222",
+        ] {
+            // With no other, it is told to who looks by itself.
+            environment(44, ended);
+            assert_eq!(told(&tree).as_deref(), Some(ended));
+            environment(42, OWN);
+            assert_eq!(told(&tree).as_deref(), Some(OWN));
+            assert_eq!(own(ended, true).as_deref(), Some(OWN));
+            // Callers are told apart by what they were told.
+            assert_eq!(own(ended, false).as_deref(), Some(ended));
+            environment(42, "");
+        }
+        symlink("socket:[901]", tree.path().join("proc/41/fd/4")).unwrap();
+        assert_eq!(told(&tree).as_deref(), Some(OWN));
+        assert_eq!(own("198.51.100.9 1 198.51.100.2 22", true).as_deref(), Some(OWN));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! `SSH_CONNECTION` tells it, unless `sudo` dropped it. Then the server's process is found among Penstock's ancestors, and
 //! the connection among the sockets that it has open, which only root sees. Where neither tells, and nothing shows that
 //! Penstock was started in another way, every connection to the SSH port is taken for the one. A connection from this machine
-//! itself tells nothing: whoever sits behind it came over another one.
+//! itself tells nothing: whoever sits behind it came over another one. Nor does a variable whose connection is not seen to live:
+//! programs outlive connections and hand on what they were started with.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -68,14 +69,16 @@ pub(super) fn connections(
     let inside = |address: IpAddr| address.is_loopback() || here.contains(&address);
     let mut found = Vec::new();
     let mut ports = BTreeSet::from([SSH]);
-    let (mut proven, mut looped) = (false, false);
+    let (mut proven, mut looped, mut stale) = (false, false, false);
     if let Some(text) = &started.ssh_connection {
-        match parse_connection(text) {
-            Some((connection, at)) => {
-                ports.insert(at);
+        match parse_variable(text) {
+            Some(SshVariable { connection, port, .. }) => {
+                ports.insert(port);
                 looped = inside(connection.peer);
-                proven = !looped;
-                found.extend(proven.then_some(connection));
+                let lives = sockets.as_deref().is_some_and(|sockets| lives(text, sockets));
+                proven = lives && !looped;
+                stale = !lives && !looped;
+                found.extend((!looped).then_some(Connection { own: lives, ..connection }));
             }
             None => reader.note(format!("SSH_CONNECTION is {}, which names no connection", quoted(text))),
         }
@@ -85,6 +88,8 @@ pub(super) fn connections(
     // What a multiplexer keeps in its environment may be the connection of last week.
     let detached = is(&MULTIPLEXERS);
     let server = is(&SERVERS);
+    // Whoever told it the variable is above it no more, and may have been inside one.
+    let orphan = matches!(&ancestors[..], [_, first] if first.id == 1);
     if let Some(server) = server {
         let own = of_server(server.id, sockets.as_deref().unwrap_or_default(), reader);
         let (inner, outer): (Vec<&Socket>, Vec<&Socket>) =
@@ -98,7 +103,7 @@ pub(super) fn connections(
         ports.extend(outer.iter().map(|socket| socket.port));
         outer.iter().for_each(|socket| keep(&mut found, Connection::of(socket, !looped)));
     }
-    if proven && detached.is_none() {
+    if proven && detached.is_none() && !orphan {
         return (found, Vec::new());
     }
     let elsewhere = server.is_none() && detached.is_none() && started.ssh_connection.is_none();
@@ -114,9 +119,13 @@ pub(super) fn connections(
     let why = match (server, detached, started.process) {
         (_, Some(program), _) => format!("it runs inside {}, which outlives connections", program.name),
         _ if looped => "it was started over SSH from this machine itself".to_owned(),
+        _ if stale && sockets.is_some() => {
+            "SSH_CONNECTION names a connection that is not among those of this machine".to_owned()
+        }
         (Some(server), ..) => {
             format!("it was started over SSH, and which socket process {} has could not be seen", server.id)
         }
+        _ if orphan && proven => "whoever named it a connection has ended".to_owned(),
         (.., None) => "a recorded tree does not say it".to_owned(),
         _ => {
             served.clone().unwrap_or_else(|| "no SSH server and no console is among its ancestors".to_owned())
@@ -141,8 +150,8 @@ pub(super) fn connections(
         tunnels.for_each(|socket| keep(&mut found, Connection::of(socket, false)));
         unknown.extend(others);
     }
-    // With one that may be it, the caution is to keep that; with none, that there is none elsewhere is not known.
-    if found.is_empty() {
+    // With one that may be it, the caution is to keep that; with none that lives, that there is none elsewhere is not known.
+    if found.len() == usize::from(stale) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         unknown.push(format!("{why}, and no connection to port {} was found", ports.join(" or ")));
     }
@@ -155,20 +164,39 @@ fn keep(found: &mut Vec<Connection>, connection: Connection) {
     }
 }
 
-/// What `SSH_CONNECTION` tells, with the server's port.
-fn parse_connection(text: &str) -> Option<(Connection, u16)> {
+/// What `SSH_CONNECTION` tells.
+struct SshVariable {
+    connection: Connection,
+    peer_port: u16,
+    /// The server's.
+    port: u16,
+}
+
+fn parse_variable(text: &str) -> Option<SshVariable> {
     let fields: Vec<&str> = text.split_whitespace().collect();
-    let [peer, _, local, port] = fields[..] else { return None };
+    let [peer, peer_port, local, port] = fields[..] else { return None };
     let (peer, interface) = match peer.split_once('%') {
         Some((peer, interface)) => (peer, Some(interface.to_owned())),
         None => (peer, None),
     };
     let local = local.split('%').next().and_then(|local| local.parse::<IpAddr>().ok());
     let peer = peer.parse::<IpAddr>().ok()?.to_canonical();
-    Some((
-        Connection { peer, local: local.map(|local| local.to_canonical()), interface, own: true },
-        port.parse().ok()?,
-    ))
+    Some(SshVariable {
+        connection: Connection { peer, local: local.map(|local| local.to_canonical()), interface, own: true },
+        // 0 is no port of a connection.
+        peer_port: peer_port.parse().unwrap_or(0),
+        port: port.parse().ok()?,
+    })
+}
+
+/// Whether the connection that `SSH_CONNECTION` names is among those that are established.
+pub(super) fn lives(text: &str, sockets: &[Socket]) -> bool {
+    let Some(SshVariable { connection, peer_port, port }) = parse_variable(text) else { return false };
+    sockets.iter().any(|socket| {
+        socket.established
+            && (socket.peer, socket.peer_port, socket.port) == (connection.peer, peer_port, port)
+            && Some(socket.local) == connection.local
+    })
 }
 
 /// The connections of a server's process. A forwarded port is one too, but not to a port that somebody listens at.
