@@ -1,7 +1,9 @@
 //! Whose run `confirm` keeps where it is given no number.
 
 use penstock_apply::history::{Confirm, Outcome, Purpose, RunRecord, Runs, Who};
-use penstock_host::{Command, Root, accounts, boot, running::Running};
+use penstock_host::{
+    Command, Root, accounts, boot, running::Running, scan::lifelines::ssh_connection_as_told,
+};
 use penstock_plan::Plan;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
@@ -91,7 +93,10 @@ fn a_run_that_was_cut_off_waits_for_nobody() {
 fn where_everybody_is_root_the_address_tells_whose_run_it_is() {
     let user = accounts::this_user();
     let waiting = Waiting::of(user.clone());
-    for (connection, who) in [(OTHER, format!("{user} from 192.0.2.2")), ("", user.clone())] {
+    // Without the variable it is that of whoever runs this test, if anybody has one.
+    let tester = ssh_connection_as_told().and_then(|text| text.split([' ', '%']).next().map(str::to_owned));
+    let tester = tester.map_or(user.clone(), |peer| format!("{user} from {peer}"));
+    for (connection, who) in [(OTHER, format!("{user} from 192.0.2.2")), ("", tester)] {
         let (status, said) = waiting.confirm(&[], connection);
         let refused =
             format!("run 1 was begun by {user} from 192.0.2.1, and not by {who}: nothing is confirmed");
@@ -112,6 +117,20 @@ fn the_address_is_known_behind_sudo_also() {
     let (status, said) = waiting.confirm_by_sudo(OTHER);
     assert!(status == Some(1) && said.contains("(mara) from 192.0.2.2: nothing is confirmed"), "{said}");
     let (status, said) = waiting.confirm_by_sudo(OWN);
+    assert!(status == Some(0) && said.contains("Run 1 is confirmed"), "{said}");
+}
+
+/// `su -`, `doas` and `sudo su -` clear `SUDO_USER` as they clear the rest: two admins are both root then, and no caller more.
+#[test]
+fn the_address_is_known_where_nothing_of_the_environment_is_left() {
+    let waiting = Waiting::of(accounts::this_user());
+    let clean = |connection| {
+        let line = "SSH_CONNECTION= \"$0\" confirm; exit $?";
+        waiting.ask(Command::new("sh").args(["-c", line, PROGRAM]), connection)
+    };
+    let (status, said) = clean(OTHER);
+    assert!(status == Some(1) && said.contains("from 192.0.2.2: nothing is confirmed"), "{said}");
+    let (status, said) = clean(OWN);
     assert!(status == Some(0) && said.contains("Run 1 is confirmed"), "{said}");
 }
 

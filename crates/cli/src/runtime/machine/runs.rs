@@ -20,7 +20,7 @@ use penstock_host::{
     files::{self, Lock},
     interrupt,
     running::Running,
-    scan::lifelines::ssh_connection,
+    scan::lifelines::ssh_connection_as_told,
 };
 use penstock_model::{Bdf, Inventory};
 use penstock_plan::{Executors, Plan, StepId, persist};
@@ -57,8 +57,8 @@ pub fn who() -> Who {
         command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         since: progress::now(),
         terminal: terminal.filter(|name| name.starts_with("/dev/pts/") || name.starts_with("/dev/tty")),
-        peer: present("SSH_CONNECTION")
-            .or_else(|| present("SUDO_USER").and_then(|_| ssh_connection()))
+        // `su -`, `doas` and `sudo su -` leave no variable at all.
+        peer: ssh_connection_as_told()
             // Without the interface that a link-local address is of, which may have another name by the time that it is compared.
             .and_then(|text| text.split([' ', '%']).next().map(str::to_owned)),
     }
