@@ -37,5 +37,22 @@ pub fn this_test() -> String {
 
 fn tell(start: &str, test: &str, why: &dyn Display) {
     // The harness captures what is printed, and not what is written.
-    let _ = io::stderr().write_all(format!("{start}{test}: {why}\n").as_bytes());
+    let _ = io::stderr().write_all(line(start, test, why).as_bytes());
+}
+
+/// A line of its own wherever it comes: with one thread the harness has begun one by then (`test NAME ... `).
+fn line(start: &str, test: &str, why: &dyn Display) -> String {
+    format!("\n{start}{test}: {why}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_begins_a_line_wherever_the_harness_has_begun_one() {
+        let output = format!("test kept::b ... {}ok\n", line(WHOLE, "kept::b", &"needs root"));
+        let told = output.lines().filter(|line| line.starts_with(WHOLE));
+        assert_eq!(told.collect::<Vec<_>>(), ["could not run kept::b: needs root"]);
+    }
 }
