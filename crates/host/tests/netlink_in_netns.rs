@@ -15,8 +15,7 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 use penstock_host::{
-    Command, Here, InterfaceReport, Netlink, NetlinkError, NetworkNamespace, PciFunction, Place, Root,
-    eswitch,
+    Here, InterfaceReport, Netlink, NetlinkError, NetworkNamespace, PciFunction, Place, Root, eswitch,
     frames::{Endpoint, FramesError, Reach, reach},
     interface_of,
     netlink::{DevlinkSocket, LinkSettings, wait_for_interface},
@@ -74,15 +73,6 @@ fn main() -> ExitCode {
         let (function, name) = function.expect("this runs only with one");
         an_interface_is_found_by_its_function(function, &name);
     };
-    let no_filters = missing.clone().or_else(|| {
-        trials.lacking("filters of tc", || {
-            let line = "ip link add v0 type veth peer v1 && tc qdisc add dev v0 clsact";
-            needs::refused(Command::new("unshare").args(["--net", "sh", "-c", line]))
-        })
-    });
-    let filters: (&str, Check) =
-        ("what_others_put_at_an_interface_is_seen_in_netns", what_others_put_at_an_interface_is_seen);
-    trials.add(&no_filters, [filters]);
     trials.add(&missing, plain);
     trials.add(&no_function, [("an_interface_is_found_by_its_function", find)]);
     trials.add(&no_vlan, vlan);
@@ -556,27 +546,6 @@ fn a_wrong_mac_is_not_reached() {
     // What an endpoint sends is not what it receives.
     let outcome = reach(&endpoints, &[(0, 0)], timeout).unwrap();
     assert_eq!(outcome, [Reach::NotArrived]);
-}
-
-fn what_others_put_at_an_interface_is_seen() {
-    let namespace = Namespace::new();
-    namespace.batch("ip", "link add v0 type veth peer v1\nlink set v0 up\nlink set v1 up\n");
-    let mut netlink = netlink(&namespace);
-    // What the kernel makes by itself is nobody's.
-    assert_eq!(netlink.packet_programs().unwrap(), []);
-    namespace.run("tc qdisc add dev v0 clsact");
-    namespace.run("tc qdisc add dev v1 root handle 8001: pfifo");
-    let (a, b) = (named(&mut netlink, "v0").index, named(&mut netlink, "v1").index);
-    let mut seen = netlink.packet_programs().unwrap();
-    seen.sort();
-    let mut wanted = [
-        (a, "the place of tc's filters (clsact)".to_owned()),
-        (b, "a queueing discipline of tc (pfifo)".to_owned()),
-    ];
-    wanted.sort();
-    assert_eq!(seen, wanted);
-    namespace.run("tc qdisc del dev v0 clsact");
-    assert_eq!(netlink.packet_programs().unwrap().len(), 1);
 }
 
 fn an_interface_that_is_down_sends_nothing() {

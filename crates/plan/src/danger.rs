@@ -226,15 +226,27 @@ impl Found<'_> {
 
     /// Programs through which the packets of an interface go, which goes away with them.
     fn packet_programs(&mut self, lifelines: &Lifelines, step: &Step, harm: &Harm) {
-        let Some(programs) = lifelines.packet_programs.get(&harm.function) else { return };
         if !matches!(harm.how, How::Destroyed | How::Unbound | How::Into(_)) {
             return;
         }
-        let what =
-            format!("somebody has put {} at {}", programs.join(" and "), self.words.place(harm.function));
-        let way_round = "have whoever put it there take it away or move it, or leave that function alone";
-        let name = format!("packet-programs:{}", self.words.nic(harm.function));
-        self.add(name, step, what, Some(self.words.harm(harm)), way_round.to_owned());
+        let (place, nic) = (self.words.place(harm.function), self.words.nic(harm.function));
+        if let Some(programs) = lifelines.packet_programs.get(&harm.function) {
+            let what = format!("{place} has {}, which somebody has put there", programs.join(" and "));
+            let way_round = "have whoever put it there take it away or move it, or leave that function alone";
+            let name = format!("packet-programs:{nic}");
+            self.add(name, step, what, Some(self.words.harm(harm)), way_round.to_owned());
+        }
+        let unseen = &lifelines.unseen_packet_programs;
+        if !unseen.is_empty() && self.words.interface(harm.function).is_some() {
+            let what = format!(
+                "somebody may have put XDP programs or queueing disciplines of tc at {place}, which is not known ({})",
+                unseen.join("; ")
+            );
+            let way_round =
+                "see `ip -details link` and `tc qdisc`, and allow it if nobody has put anything there";
+            let name = format!("unknown-packet-programs:{nic}");
+            self.add(name, step, what, Some(self.words.harm(harm)), way_round.to_owned());
+        }
     }
 
     /// VFs that somebody runs with.

@@ -29,3 +29,4 @@ pub mod tree;
 pub mod trials;
 pub mod tuned;
 pub mod unpacked;
+pub mod xdp;

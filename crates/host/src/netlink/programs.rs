@@ -4,7 +4,7 @@
 //! Programs at `tcx` hooks and `netkit` devices stand in neither: they are told by bpf(2) alone.
 
 use netlink_packet_route::{
-    link::{LinkAttribute, LinkExtentMask},
+    link::{LinkAttribute, LinkExtentMask, LinkXdp},
     tc::TcMessage,
 };
 use nix::libc;
@@ -23,44 +23,118 @@ const TCA_KIND: u16 = 1;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
-/// How XDP programs are attached (`XDP_ATTACHED_*`), and by which attribute the number of each is told.
-const ATTACHED: [(u8, &str, u16); 3] =
-    [(1, "in the driver", 5), (2, "before the network stack", 6), (3, "on the NIC", 7)];
+/// A way in which an XDP program is attached.
+struct Way {
+    /// `XDP_ATTACHED_*`.
+    attached: u8,
+    place: &'static str,
+    /// The attribute that tells the program's number.
+    number: u16,
+    /// The flag that names the way (`XDP_FLAGS_*_MODE`).
+    flag: u32,
+}
+
+const WAYS: [Way; 3] = [
+    Way { attached: 1, place: "in the driver", number: 5, flag: 1 << 2 },
+    Way { attached: 2, place: "before the network stack", number: 6, flag: 1 << 1 },
+    Way { attached: 3, place: "on the NIC", number: 7, flag: 1 << 3 },
+];
+/// `IFLA_XDP_FD` of no program: what is there is taken off.
+const NO_PROGRAM: i32 = -1;
+const ATTACHED_NONE: u8 = 0;
 /// Several are, each in another way.
 const ATTACHED_MULTI: u8 = 4;
 
 impl Netlink {
-    /// What somebody has put at each interface of the namespace, in words, with the interface's index.
+    /// The XDP programs at each interface of the namespace, in words, with the interface's index.
     ///
     /// # Errors
     ///
-    /// [`NetlinkError`] when the kernel does not list links or queueing disciplines.
-    pub fn packet_programs(&mut self) -> Result<Vec<(u32, String)>, NetlinkError> {
-        let attempt = "list the XDP programs of interfaces";
+    /// [`NetlinkError`] when the kernel does not list links.
+    pub fn xdp_programs(&mut self) -> Result<Vec<(u32, String)>, NetlinkError> {
         let mut body = change(0);
         body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+        let attempt = "list the XDP programs of interfaces";
         let links = self.route.dump(attempt, GET_LINK, &body, |message| Some(xdp(message)))?;
+        Ok(links.into_iter().flatten().collect())
+    }
+
+    /// Takes the XDP programs of an interface off it, but not those that a process holds there itself (`bpf_link`): they go with it.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone or may not be changed (`CAP_NET_ADMIN`), or the kernel leaves one there.
+    pub fn remove_xdp(&mut self, index: u32) -> Result<(), NetlinkError> {
+        let mut ways = Vec::new();
+        let attempt = format!("look for XDP programs at interface {index}");
+        let each =
+            |message: &Message<'_>| ways.extend(attached(message).into_iter().flat_map(|found| found.ways));
+        self.route.ask(&attempt, GET_LINK, 0, &change(index), each)?;
+        for (way, _) in ways {
+            let mut body = change(index);
+            body.attributes.push(LinkAttribute::Xdp(vec![LinkXdp::Fd(NO_PROGRAM), LinkXdp::Flags(way.flag)]));
+            self.set_link(&format!("take the XDP program {} off interface {index}", way.place), &body)?;
+        }
+        Ok(())
+    }
+
+    /// The queueing disciplines that somebody has made at each interface of the namespace, in words, with the interface's index. A kernel
+    /// that has none (without `CONFIG_NET_SCHED`) does not know the question.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the kernel has queueing disciplines and does not list them.
+    pub fn queueing_disciplines(&mut self) -> Result<Vec<(u32, String)>, NetlinkError> {
         let attempt = "list the queueing disciplines of interfaces";
-        let disciplines = self.route.dump(attempt, libc::RTM_GETQDISC, &TcMessage::default(), discipline)?;
-        Ok(links.into_iter().flatten().chain(disciplines).collect())
+        none_without(self.route.dump(attempt, libc::RTM_GETQDISC, &TcMessage::default(), discipline))
     }
 }
 
-/// The XDP programs that a link message tells of.
+/// What was listed; nothing where the kernel has no such thing at all.
+fn none_without<T>(listed: Result<Vec<T>, NetlinkError>) -> Result<Vec<T>, NetlinkError> {
+    match listed {
+        Err(NetlinkError::Unsupported { .. }) => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+/// What a link message tells of XDP programs.
+struct Attached {
+    index: u32,
+    /// `XDP_ATTACHED_*`.
+    attached: u8,
+    /// Each with the program's number, where the kernel tells it.
+    ways: Vec<(&'static Way, Option<u32>)>,
+}
+
+fn attached(message: &Message<'_>) -> Option<Attached> {
+    if message.kind != NEW_LINK {
+        return None;
+    }
+    let index = wire::u32_at(message.payload, 4)?;
+    let xdp = wire::attribute(message.payload.get(LINK_HEADER..)?, IFLA_XDP)?;
+    let attached = *wire::attribute(xdp, IFLA_XDP_ATTACHED)?.first()?;
+    let id = |attribute| wire::attribute(xdp, attribute).and_then(|value| wire::u32_at(value, 0));
+    let ways = WAYS.iter().filter_map(|way| {
+        let alone = attached == way.attached;
+        let number = id(way.number).or_else(|| id(IFLA_XDP_PROG_ID).filter(|_| alone));
+        (alone || attached == ATTACHED_MULTI && number.is_some()).then_some((way, number))
+    });
+    Some(Attached { index, attached, ways: ways.collect() })
+}
+
+/// The XDP programs that a link message tells of, in words.
 fn xdp(message: &Message<'_>) -> Vec<(u32, String)> {
-    let told = || {
-        let index = wire::u32_at(message.payload, 4)?;
-        let xdp = wire::attribute(message.payload.get(LINK_HEADER..)?, IFLA_XDP)?;
-        let attached = *wire::attribute(xdp, IFLA_XDP_ATTACHED)?.first()?;
-        let id = |attribute| wire::attribute(xdp, attribute).and_then(|value| wire::u32_at(value, 0));
-        let ways = ATTACHED.iter().filter(|(way, ..)| attached == *way || attached == ATTACHED_MULTI);
-        let all = ways.filter_map(|(way, place, own)| {
-            let number = id(*own).or_else(|| id(IFLA_XDP_PROG_ID).filter(|_| attached == *way))?;
-            Some((index, format!("an XDP program {place} (`bpftool prog show id {number}`)")))
-        });
-        Some(all.collect())
-    };
-    if message.kind == NEW_LINK { told().unwrap_or_default() } else { Vec::new() }
+    let Some(Attached { index, attached, ways }) = attached(message) else { return Vec::new() };
+    let told = ways.iter().map(|(way, number)| match number {
+        Some(number) => format!("an XDP program {} (`bpftool prog show id {number}`)", way.place),
+        None => format!("an XDP program {}", way.place),
+    });
+    let mut told: Vec<String> = told.collect();
+    if told.is_empty() && attached != ATTACHED_NONE {
+        told.push(format!("an XDP program, attached in a way that is not known (XDP_ATTACHED {attached})"));
+    }
+    told.into_iter().map(|what| (index, what)).collect()
 }
 
 /// A queueing discipline that somebody has made: those that the kernel makes by itself have no handle (`qdisc_create_dflt`).
@@ -77,6 +151,8 @@ fn discipline(message: &Message<'_>) -> Option<(u32, String)> {
 
 #[cfg(test)]
 mod tests {
+    use nix::errno::Errno;
+
     use super::*;
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -103,7 +179,19 @@ mod tests {
         assert_eq!(of(1, &[(4, 12), (5, 12)]), [driver]);
         // Kernels before 4.19 have one number for all.
         assert_eq!(of(1, &[(4, 12)]), [driver]);
+        // One that has no number is there all the same, and so is one of a way that was invented since.
+        assert_eq!(of(2, &[]), ["7: an XDP program before the network stack"]);
+        let unknown = "7: an XDP program, attached in a way that is not known";
+        assert_eq!(of(4, &[]), [format!("{unknown} (XDP_ATTACHED 4)")]);
+        assert_eq!(of(5, &[(8, 12)]), [format!("{unknown} (XDP_ATTACHED 5)")]);
         let several = of(4, &[(5, 12), (7, 13)]);
         assert_eq!(several, [driver, "7: an XDP program on the NIC (`bpftool prog show id 13`)"]);
+    }
+
+    #[test]
+    fn a_kernel_without_queueing_disciplines_has_none() {
+        let refused = |errno| none_without::<()>(Err(NetlinkError::answered("list them", errno, None)));
+        assert!(refused(Errno::EOPNOTSUPP).unwrap().is_empty());
+        assert!(refused(Errno::EPERM).is_err() && refused(Errno::EINVAL).is_err());
     }
 }

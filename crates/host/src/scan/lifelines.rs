@@ -8,6 +8,7 @@ mod links;
 mod loops;
 mod origin;
 mod processes;
+mod programs;
 mod routes;
 mod session;
 mod sockets;
@@ -32,11 +33,7 @@ pub use self::{
 };
 use self::{routes::Ways, storage::BackingDevice};
 use super::{LinkError, attachments::attachments, reader::Reader};
-use crate::{
-    Netlink, NetlinkError, Root, chain,
-    netlink::Route,
-    pci::{function_of_device, vfio::nodes_of},
-};
+use crate::{Netlink, Root, chain, netlink::Route, pci::vfio::nodes_of};
 
 /// So many other mounts are looked into; a machine with more has them from few devices.
 const MOUNTS: usize = 256;
@@ -129,33 +126,16 @@ pub fn lifelines_here(started: &Started) -> Lifelines {
     match Netlink::open() {
         Ok(mut netlink) => {
             let mut found = lifelines(&root, Some(&mut netlink), started);
-            match packet_programs(&root, &mut netlink) {
-                Ok(programs) => found.packet_programs = programs,
-                Err(error) => found.unseen.push(one_line(&chain(&error))),
-            }
+            programs::packet_programs(&root, &mut netlink, &mut found);
             found
         }
         Err(error) => {
             let mut found = lifelines(&root, None, started);
+            found.unseen_packet_programs.push(one_line(&chain(&error)));
             found.cannot(LifelineSort::DefaultRoute, chain(&error));
             found
         }
     }
-}
-
-/// What somebody has put at the interfaces of functions.
-fn packet_programs(root: &Root, netlink: &mut Netlink) -> Result<BTreeMap<Bdf, Vec<String>>, NetlinkError> {
-    let programs = netlink.packet_programs()?;
-    let mut found: BTreeMap<Bdf, Vec<String>> = BTreeMap::new();
-    // On most machines nobody has put anything anywhere.
-    let links = if programs.is_empty() { Vec::new() } else { netlink.links()? };
-    for (index, what) in programs {
-        let device = links.iter().find(|link| link.index == index).and_then(|link| link.device.as_deref());
-        if let Some(function) = device.and_then(|device| function_of_device(root, device)) {
-            found.entry(function).or_default().push(what);
-        }
-    }
-    Ok(found)
 }
 
 /// Writing down what is not known.

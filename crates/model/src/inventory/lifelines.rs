@@ -26,6 +26,9 @@ pub struct Lifelines {
     /// itself only.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub packet_programs: BTreeMap<Bdf, Vec<String>>,
+    /// What came in the way of seeing those: there may be more at any interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen_packet_programs: Vec<String>,
 }
 
 /// One thing that the machine, or whoever works on it, cannot do without.

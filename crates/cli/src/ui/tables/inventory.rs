@@ -343,6 +343,12 @@ fn lifelines(inventory: &Inventory, out: &mut Paragraphs) {
     for why in &lifelines.unseen {
         out.wrapped("  ", &plain(&format!("who has functions open through VFIO: not known: {why}")));
     }
+    for (function, programs) in &lifelines.packet_programs {
+        out.wrapped("  ", &plain(&format!("{function} has {}", programs.join(" and "))));
+    }
+    for why in &lifelines.unseen_packet_programs {
+        out.wrapped("  ", &plain(&format!("XDP programs and queueing disciplines: not known: {why}")));
+    }
 }
 
 /// What a function is, in words where the database has them and always in numbers.
@@ -497,10 +503,14 @@ mod tests {
         inventory.lifelines = Some(Lifelines {
             found: vec![Lifeline { kind: LifelineKind::Root, paths: vec![path] }],
             unknown: vec![UnknownLifeline { sort: LifelineSort::Swap, why: "\u{1b}[2J".to_owned() }],
+            packet_programs: [("04:00.0".parse().unwrap(), vec!["an XDP program at eno1".to_owned()])].into(),
+            unseen_packet_programs: vec!["not permitted".to_owned()],
             ..Lifelines::default()
         });
         let text = table(&inventory, Some(WIDTH));
         assert!(text.contains("the root file system: bond0, eno1, 0000:04:00.0"), "{text}");
+        assert!(text.contains("0000:04:00.0 has an XDP program at eno1"), "{text}");
+        assert!(text.contains("XDP programs and queueing disciplines: not known: not permitted"), "{text}");
         assert!(text.contains("swap: not known") && !text.contains('\u{1b}'), "{text}");
     }
 

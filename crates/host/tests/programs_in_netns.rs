@@ -1,0 +1,94 @@
+//! What somebody has put at interfaces in real network namespaces. `tc` and others' code set the scenes.
+#![allow(clippy::disallowed_methods)]
+
+use std::process::ExitCode;
+
+use penstock_host::{Command, Netlink};
+use penstock_testkit::{namespace::Namespace, needs, trials::Trials, xdp};
+
+type Check = fn();
+
+fn main() -> ExitCode {
+    let mut trials = Trials::from_arguments();
+    let missing = trials.lacking("network namespaces", needs::network_namespace);
+    let no_filters = missing.clone().or_else(|| {
+        trials.lacking("filters of tc", || {
+            let line = "ip link add v0 type veth peer v1 && tc qdisc add dev v0 clsact";
+            let refused = || needs::refused(Command::new("unshare").args(["--net", "sh", "-c", line]));
+            needs::programs(&["tc"]).or_else(refused)
+        })
+    });
+    let no_programs = missing.or_else(|| {
+        trials.lacking("XDP programs", || {
+            let refused =
+                || xdp::attach(&["unshare", "--net"], "lo").err().map(|error| error.to_string().into());
+            needs::programs(&["python3"]).or_else(refused)
+        })
+    });
+    let filters: (&str, Check) =
+        ("what_others_put_at_an_interface_is_seen_in_netns", what_others_put_at_an_interface_is_seen);
+    let programs: (&str, Check) =
+        ("xdp_programs_are_seen_and_taken_off_in_netns", xdp_programs_are_seen_and_taken_off);
+    trials.add(&no_filters, [filters]);
+    trials.add(&no_programs, [programs]);
+    trials.run()
+}
+
+fn netlink(namespace: &Namespace) -> Netlink {
+    Netlink::in_namespace_of(namespace.id).expect("a socket in the namespace")
+}
+
+fn index(netlink: &mut Netlink, name: &str) -> u32 {
+    let found = netlink.interfaces().expect("a list");
+    let found = found.into_iter().find(|report| report.interface.name.as_str() == name);
+    found.unwrap_or_else(|| panic!("no interface {name}")).index
+}
+
+fn what_others_put_at_an_interface_is_seen() {
+    let namespace = Namespace::new();
+    namespace.batch("ip", "link add v0 type veth peer v1\nlink set v0 up\nlink set v1 up\n");
+    let mut netlink = netlink(&namespace);
+    // What the kernel makes by itself is nobody's.
+    assert_eq!(netlink.xdp_programs().unwrap(), []);
+    assert_eq!(netlink.queueing_disciplines().unwrap(), []);
+    namespace.run("tc qdisc add dev v0 clsact");
+    namespace.run("tc qdisc add dev v1 root handle 8001: pfifo");
+    let (a, b) = (index(&mut netlink, "v0"), index(&mut netlink, "v1"));
+    let mut seen = netlink.queueing_disciplines().unwrap();
+    seen.sort();
+    let mut wanted = [
+        (a, "the place of tc's filters (clsact)".to_owned()),
+        (b, "a queueing discipline of tc (pfifo)".to_owned()),
+    ];
+    wanted.sort();
+    assert_eq!(seen, wanted);
+    namespace.run("tc qdisc del dev v0 clsact");
+    assert_eq!(netlink.queueing_disciplines().unwrap().len(), 1);
+}
+
+fn xdp_programs_are_seen_and_taken_off() {
+    let namespace = Namespace::new();
+    namespace.batch("ip", "link add v0 type veth peer v1\nlink set v0 up\nlink set v1 up\n");
+    let enter = format!("--net=/proc/{}/ns/net", namespace.id);
+    for name in ["v0", "v1"] {
+        xdp::attach(&["nsenter", &enter], name).unwrap();
+    }
+    let mut netlink = netlink(&namespace);
+    let (a, b) = (index(&mut netlink, "v0"), index(&mut netlink, "v1"));
+    let seen = netlink.xdp_programs().unwrap();
+    let mut at: Vec<u32> = seen.iter().map(|(index, _)| *index).collect();
+    at.sort_unstable();
+    assert_eq!(at, [a.min(b), a.max(b)], "{seen:?}");
+    let told =
+        |what: &str| what.starts_with("an XDP program before the network stack (`bpftool prog show id ");
+    assert!(seen.iter().all(|(_, what)| told(what)), "{seen:?}");
+    netlink.remove_xdp(a).unwrap();
+    let left: Vec<u32> = netlink.xdp_programs().unwrap().iter().map(|(index, _)| *index).collect();
+    assert_eq!(left, [b]);
+    assert!(
+        namespace.run("ip link show v1").contains("xdp") && !namespace.run("ip link show v0").contains("xdp")
+    );
+    // Where there is none, none is taken off; an interface that is not there has none either, and that is said.
+    netlink.remove_xdp(a).unwrap();
+    assert!(netlink.remove_xdp(9_999).unwrap_err().to_string().contains("interface 9999"));
+}
