@@ -1,7 +1,8 @@
 //! `penstock at-boot PHASE MODEL`: applies a model while the machine is started, for the units that `apply --persist` makes.
 //!
 //! Nobody is there to answer. In the first phase the network is not configured yet: what would cut a connection off cuts
-//! nothing off, and is said only. Disks that the machine runs from are never taken. In the second phase guests start, on a
+//! nothing off, and is said only. What somebody has put at interfaces was put there by the machine itself as it starts (udev, networkd, a
+//! network plugin), so that it says nothing of who works there, and is said only too. Disks that the machine runs from are never taken. In the second phase guests start, on a
 //! machine that may be reached already: one that would take away what nobody allowed is left out, alone.
 
 use std::{
@@ -124,8 +125,7 @@ fn refuse(
 ) -> Result<bool, Failure> {
     let found = dangers::find(plan, inventory, printer);
     let allowed = |danger: &Danger| {
-        arguments.allowed.names.contains(&danger.name)
-            || (arguments.phase == BootPhase::Nics && is_of_the_network(danger))
+        arguments.allowed.names.contains(&danger.name) || is_said_only(danger, arguments.phase)
     };
     let (said, refused): (Vec<Danger>, Vec<Danger>) = found.into_iter().partition(allowed);
     for danger in said {
@@ -160,9 +160,41 @@ fn refuse(
     Ok(!out.is_empty())
 }
 
-/// Whether a danger is one of connections that are not there yet.
-fn is_of_the_network(danger: &Danger) -> bool {
-    ["default-route:", "ssh:", "unknown-default-route:", "unknown-ssh:"]
-        .iter()
-        .any(|sort| danger.name.starts_with(sort))
+/// Whether a danger keeps nothing from being done: one of connections that are not there yet, or of what stands at interfaces as soon as they
+/// come.
+fn is_said_only(danger: &Danger, phase: BootPhase) -> bool {
+    let sorts: &[&str] = match phase {
+        BootPhase::Nics => &["default-route:", "ssh:", "unknown-default-route:", "unknown-ssh:"],
+        BootPhase::Guests => &[],
+    };
+    let at_interfaces = ["packet-programs:", "unknown-packet-programs:"];
+    sorts.iter().chain(&at_interfaces).any(|sort| danger.name.starts_with(sort))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_machine_puts_at_its_interfaces_as_it_starts_keeps_no_guest_from_starting() {
+        let said_only = |name: &str, phase| {
+            let danger = Danger {
+                name: name.to_owned(),
+                steps: vec![StepId(1)],
+                lost: String::new(),
+                way_round: String::new(),
+                functions: BTreeSet::new(),
+            };
+            is_said_only(&danger, phase)
+        };
+        for name in ["packet-programs:NET0", "unknown-packet-programs:NET0"] {
+            assert!(said_only(name, BootPhase::Nics) && said_only(name, BootPhase::Guests), "{name}");
+        }
+        for name in ["ssh:eno1", "default-route:eno1", "unknown-ssh:eno1", "unknown-default-route:eno1"] {
+            assert!(said_only(name, BootPhase::Nics) && !said_only(name, BootPhase::Guests), "{name}");
+        }
+        for name in ["root:eno1", "unknown-root:0000:01:00.0", "vfs-in-use:NET0", "peer:eno1"] {
+            assert!(!said_only(name, BootPhase::Nics) && !said_only(name, BootPhase::Guests), "{name}");
+        }
+    }
 }
