@@ -144,6 +144,11 @@ impl KnownRun {
         self.outcome.is_none() && self.record.who.process.is_alive()
     }
 
+    /// Whether it is written down by now that it came to its end.
+    fn has_ended_by_now(&self) -> bool {
+        matches!(read_json::<Outcome>(&self.directory.join("outcome.json")), Ok(Some(_)))
+    }
+
     /// Whether it waits for somebody to confirm it, or is to when it ends.
     pub fn is_open(&self) -> bool {
         self.record.confirm.is_some() && self.decision.is_none()
@@ -351,6 +356,8 @@ impl Runs {
             () if self.was_reset_since(run) => Undecided::Lapsed,
             () if run.outcome.is_some() => Undecided::Waits,
             () if run.is_running() => Undecided::AtWork,
+            // It may have come to its end between the look at that and the one at its process.
+            () if run.has_ended_by_now() => Undecided::Waits,
             () => Undecided::CutOff,
         })
     }

@@ -10,7 +10,7 @@ use crate::{
     history::{
         decision::{Confirmation, Decision, decide},
         record::{Confirm, Outcome, Purpose, RunRecord, Who},
-        store::{KEPT, KEPT_AT_MOST, KnownRun, Runs, StoreError, UnreadableRun},
+        store::{KEPT, KEPT_AT_MOST, KnownRun, Runs, StoreError, Undecided, UnreadableRun},
     },
     journal::{Ending, JOURNAL_VERSION, RECORD_LIMIT},
 };
@@ -370,4 +370,19 @@ fn old_runs_are_forgotten_and_one_that_could_be_taken_back_is_named() {
     assert_eq!(now.prune(&all()).unwrap(), [RunId(1)]);
     // One that waits to be confirmed is never forgotten.
     assert_eq!(all()[0].id(), RunId(2));
+}
+
+#[test]
+fn a_run_that_ends_while_it_is_looked_at_was_not_cut_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = runs(&directory, "boot");
+    let confirm = Some(Confirm { within: 1, at_most: 1 });
+    let record = RunRecord { confirm, ..RunRecord::new(Purpose::Apply, who()) };
+    runs.create(record, &Plan::default(), None).unwrap();
+    let seen = runs.list().unwrap().0.remove(0);
+    assert_eq!(runs.undecided(&seen), Some(Undecided::CutOff));
+    // It was read before its end, and its process is gone by the time that it is asked for.
+    seen.end(&Outcome { ended: 1, boottime: 1, error: None }).unwrap();
+    assert!(seen.outcome.is_none());
+    assert_eq!(runs.undecided(&seen), Some(Undecided::Waits));
 }
