@@ -1,10 +1,14 @@
 //! Whose run `confirm` keeps where it is given no number.
 
-use penstock_apply::history::{Confirm, Outcome, Purpose, RunRecord, Runs, Who};
+use penstock_apply::{
+    Journal,
+    history::{Confirm, Outcome, Purpose, RunRecord, Runs, Who},
+    journal::{Entry, JOURNAL_VERSION},
+};
 use penstock_host::{
     Command, Root, accounts, boot, running::Running, scan::lifelines::ssh_connection_as_told,
 };
-use penstock_plan::Plan;
+use penstock_plan::{FunctionAction, Plan, StepId};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_penstock");
 
@@ -30,9 +34,18 @@ impl Waiting {
         waiting
     }
 
-    /// One of which whoever did it was killed.
+    /// One of which whoever did it was killed, at its first step.
     fn cut_off() -> Waiting {
-        Waiting::begun(accounts::this_user(), "192.0.2.1")
+        let waiting = Waiting::begun(accounts::this_user(), "192.0.2.1");
+        let count = |count| FunctionAction::SetVfCount { pf: "0000:04:00.0".parse().unwrap(), count }.into();
+        let entries = [
+            Entry::Begin { version: JOURNAL_VERSION, steps: 1 },
+            Entry::Intent { step: StepId(1), action: count(8), inverse: Some(count(0)) },
+            Entry::Begun { steps: vec![StepId(1)] },
+        ];
+        let (all, _) = waiting.runs().list().unwrap();
+        all[0].journal().unwrap().record(&entries, true).unwrap();
+        waiting
     }
 
     fn runs(&self) -> Runs {
@@ -81,6 +94,12 @@ fn a_run_that_was_cut_off_waits_for_nobody() {
     let (status, said) = waiting.ask(Command::new(PROGRAM).args(["undo", "--list", "--json"]), OWN);
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("\"waits_for_confirmation\": false"), "{said}");
+    let (_, said) = waiting.ask(Command::new(PROGRAM).arg("status"), OWN);
+    let cut_off = "Run 1 was to be confirmed, and was cut off before it came to its end: its guard takes back what it did";
+    assert!(said.contains(cut_off) && !said.contains("goes on"), "{said}");
+    let (_, said) = waiting.ask(Command::new(PROGRAM).args(["status", "--json"]), OWN);
+    let told: String = said.split_whitespace().collect();
+    assert!(told.contains(r#""half_way":[1],"cut_off":[1],"open":[]"#), "{said}");
     // One that has come to its end does wait, for all of them.
     let waiting = Waiting::of(accounts::this_user());
     let (_, said) = waiting.confirm(&["7"], OWN);

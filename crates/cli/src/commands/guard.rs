@@ -29,7 +29,7 @@ use crate::{
     arguments,
     failure::{Failure, OrBadInput, Status},
     runtime::{
-        machine::{Machine, MachineLock, runs::who},
+        machine::{Machine, MachineLock, run_states::CUT_OFF_WAY, runs::who},
         progress,
     },
     settings::Settings,
@@ -286,7 +286,9 @@ pub fn take_back_at_start(
     alone: MachineLock,
     printer: &mut Printer,
 ) -> Result<MachineLock, Failure> {
-    let unwatched = |run: &KnownRun| run.is_open() && !run.is_running() && matches!(watcher(run), Ok(None));
+    let runs = machine.runs();
+    let has_ended = |run: &KnownRun| !matches!(runs.undecided(run), None | Some(Undecided::AtWork));
+    let unwatched = |run: &KnownRun| has_ended(run) && matches!(watcher(run), Ok(None));
     take_back(machine, alone, unwatched, printer)
 }
 
@@ -418,8 +420,7 @@ pub fn confirm(
         Some(Undecided::CutOff) => {
             let text =
                 format!("run {} was cut off before it came to its end, and cannot be confirmed", run.id());
-            return Err(Failure::new(Status::DoesNotHold, text)
-                .hint("its guard takes back what it did, if that lives; else `penstock undo` does"));
+            return Err(Failure::new(Status::DoesNotHold, text).hint(CUT_OFF_WAY));
         }
         Some(Undecided::Waits) | None => {}
     }

@@ -15,7 +15,10 @@ use crate::{
     commands::undo::Unreadable,
     failure::{Failure, Status},
     runtime::{
-        machine::{Machine, run_states::RunStates},
+        machine::{
+            Machine,
+            run_states::{CUT_OFF_WAY, RunStates},
+        },
         persisted,
         progress::{self, Found, Progress, Wait},
     },
@@ -34,6 +37,9 @@ pub struct StatusDocument {
     pub died: Option<Progress>,
     /// Runs that left the machine half-way.
     pub half_way: Vec<RunId>,
+    /// Those of them that were to be confirmed: nothing goes on from one of these until it is taken back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut_off: Vec<RunId>,
     /// Runs that wait to be confirmed.
     pub open: Vec<RunId>,
     /// What is done at each boot.
@@ -194,6 +200,7 @@ pub fn document(
         progress,
         died,
         half_way: runs.half_way.clone(),
+        cut_off: runs.cut_off.clone(),
         at_boot: persisted::state(machine)?,
         open: runs.open.iter().map(KnownRun::id).collect(),
         lapsed: runs.lapsed.clone(),
@@ -334,7 +341,12 @@ pub fn notices(told: &StatusDocument, now: u64) -> Vec<String> {
             died.doing, died.done, died.steps,
         ));
     }
-    for run in &told.half_way {
+    for run in &told.cut_off {
+        all.push(format!(
+            "Run {run} was to be confirmed, and was cut off before it came to its end: {CUT_OFF_WAY}."
+        ));
+    }
+    for run in told.half_way.iter().filter(|run| !told.cut_off.contains(run)) {
         all.push(format!(
             "Run {run} left this machine half-way: `penstock undo` takes it back, `penstock apply` goes on."
         ));
@@ -475,6 +487,7 @@ mod tests {
             progress: None,
             died: None,
             half_way,
+            cut_off: Vec::new(),
             open,
             lapsed,
             at_boot: None,

@@ -6,6 +6,9 @@ use penstock_apply::history::{KnownRun, Phase, RunId, StoreError, Undecided, sto
 
 use super::Machine;
 
+/// What becomes of a run that was to be confirmed and was cut off before it came to its end.
+pub const CUT_OFF_WAY: &str = "its guard takes back what it did, if that lives; else `penstock undo` does";
+
 /// The runs of a machine, by what somebody should do about them.
 #[derive(Debug, Default)]
 pub struct RunStates {
@@ -13,6 +16,8 @@ pub struct RunStates {
     pub open: Vec<KnownRun>,
     /// Runs that left the machine half-way.
     pub half_way: Vec<RunId>,
+    /// Those of them that were to be confirmed: nothing goes on from one of these until it is taken back.
+    pub cut_off: Vec<RunId>,
     /// Runs that nobody had confirmed when the machine was reset, and that left something.
     pub lapsed: Vec<RunId>,
     /// Runs of which nothing can be read any more.
@@ -61,6 +66,7 @@ impl Machine {
                 states.open.push(run.clone());
             } else if undecided == Some(Undecided::CutOff) && state.phase != Phase::Nothing {
                 states.half_way.push(run.id());
+                states.cut_off.push(run.id());
             }
         }
         // Of those that have lapsed the next change takes back what they left.

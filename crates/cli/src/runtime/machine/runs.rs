@@ -25,7 +25,7 @@ use penstock_host::{
 use penstock_model::{Bdf, Inventory};
 use penstock_plan::{Executors, Plan, StepId, persist};
 
-use super::{Machine, MachineLock};
+use super::{Machine, MachineLock, run_states::CUT_OFF_WAY};
 use crate::{
     failure::{Failure, Status},
     model_file::ModelFile,
@@ -346,8 +346,7 @@ impl Machine {
             let (id, who) = (run.id(), &run.record.who);
             let text =
                 format!("run {id} of {who} was to be confirmed, and was cut off before it came to its end");
-            return Err(Failure::new(Status::Busy, text)
-                .hint("its guard takes back what it did, if that lives; else `penstock undo` does"));
+            return Err(Failure::new(Status::Busy, text).hint(CUT_OFF_WAY));
         }
         let text = format!("run {} of {} waits to be confirmed", run.id(), run.record.who);
         Err(Failure::new(Status::Busy, text)

@@ -167,6 +167,7 @@ fn nothing_told() -> StatusDocument {
         progress: None,
         died: None,
         half_way: Vec::new(),
+        cut_off: Vec::new(),
         open: Vec::new(),
         at_boot: None,
         lapsed: Vec::new(),
