@@ -10,6 +10,7 @@ use penstock_model::{Bdf, Inventory, Model, Outcome, Source, Template};
 use penstock_render::{
     FoundFile, FoundMachine, GenerateError, GeneratedFile, MOST_BYTES, paths, render, verdicts,
 };
+use penstock_testkit::needs;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/generate");
 
@@ -70,6 +71,12 @@ fn compiles(header: &GeneratedFile, main: &str) {
     fs::write(folder.path().join("table.h"), &header.text).unwrap();
     let source = format!("#include \"table.h\"\n#include \"table.h\"\n#include <string.h>\n{main}");
     for (compiler, name, standard) in [("cc", "main.c", "-std=c99"), ("c++", "main.cc", "-std=c++11")] {
+        // Rust itself links with `cc`, so that it is there; a C++ compiler need not be where the install step has not run.
+        if let Some(lack) = needs::programs(&[compiler]).filter(|_| compiler != "cc") {
+            assert!(!lack.fails(), "{lack}");
+            penstock_testkit::skip::part(lack);
+            continue;
+        }
         let file = folder.path().join(name);
         fs::write(&file, &source).unwrap();
         let program = folder.path().join("program");
@@ -77,15 +84,7 @@ fn compiles(header: &GeneratedFile, main: &str) {
             .args([standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-o"])
             .args([&program, &file])
             .output();
-        let made = match made {
-            // Rust itself links with `cc`, so that it is there; a C++ compiler need not be.
-            Err(error) if compiler == "cc" => panic!("cc: {error}"),
-            Err(_) => {
-                penstock_testkit::skip::part(format!("there is no {compiler} here"));
-                continue;
-            }
-            Ok(made) => made,
-        };
+        let made = made.unwrap_or_else(|error| panic!("{compiler}: {error}"));
         let said = String::from_utf8_lossy(&made.stderr);
         assert!(made.status.success(), "{compiler}: {said}\n{}", header.text);
         let status = Command::new(&program).status().unwrap();
