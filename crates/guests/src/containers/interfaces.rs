@@ -243,7 +243,8 @@ impl Interfaces {
     }
 
     /// Waits until a function that a container had is on the host again, then makes it as it was: its flags, link mode and alternative
-    /// names, its name where that is free, its MTU and MAC address. The kernel takes it down on the way back, and its addresses go
+    /// names, its name where that is free, its MTU and MAC address; XDP programs that are at it by now go. The
+    /// kernel takes it down on the way back, and its addresses go
     /// (`net/core/dev.c`, `__dev_change_net_namespace`): whatever is on it was added since, and is removed. Where it is to stay if the
     /// host uses it (`after`, by `uses`) it gets its flags, link mode and alternative names back then, and no more: somebody may work over it.
     /// `owned` is what the container is defined with by now: a MAC address that it is to have there stays, since it may have been set after
@@ -293,6 +294,8 @@ impl Interfaces {
             return Ok(restore_settings(&mut netlink, index, lent)?);
         }
         let mut outcome = netlink.set_up(index, false);
+        // It stays with the device from one namespace to the next, as filters and queueing disciplines do not.
+        tell(lent, netlink.remove_xdp(index));
         for address in &found.interface.addresses {
             outcome = outcome.and(netlink.remove_address(index, *address));
         }

@@ -27,7 +27,7 @@ use penstock_guests::{Containers, Recognise};
 use penstock_host::{Command, Place, PlaceError, Root};
 use penstock_model::{ByteSize, Guest, InterfaceRoute, Outcome};
 use penstock_plan::{Execute, ExecuteError, Fact, GuestAction, Observe, action::GuestDefinition};
-use penstock_testkit::{needs, trials::Trials};
+use penstock_testkit::{needs, trials::Trials, xdp};
 
 fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
@@ -101,6 +101,12 @@ fn main() -> ExitCode {
     let macvlan = "ip link add one type veth peer name two && ip link add link one type macvlan";
     let macvlan = || needs::refused(Command::new("unshare").args(["--net", "sh", "-c", macvlan]));
     let programs = || needs::programs(&["python3", "unshare", "nsenter"]).or_else(macvlan);
+    let attached = || xdp::attach(&["unshare", "--net"], "lo").err().map(|error| error.to_string().into());
+    let attached = || needs::programs(&["python3", "unshare", "nsenter"]).or_else(attached);
+    let without_xdp = lacking.clone().or_else(|| trials.lacking("XDP programs", attached));
+    let without: (&str, fn()) =
+        ("an_interface_comes_back_without_its_programs_in_netns", taken_back::without_its_programs);
+    trials.add(&without_xdp, [without]);
     let lacking = lacking.or_else(|| trials.lacking("what stands on an interface", programs));
     let upon: (&str, fn()) = (
         "an_interface_that_the_host_has_built_upon_since_is_left_alone_in_netns",

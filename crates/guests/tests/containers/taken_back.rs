@@ -12,6 +12,7 @@ use penstock_plan::{
     Execute, GuestAction,
     action::{GuestDefinition, GuestFunction},
 };
+use penstock_testkit::xdp;
 
 use crate::{
     bench::{Bench, TIMEOUT, bdf, ip, shell, until},
@@ -282,6 +283,19 @@ pub fn built_upon_since() {
     assert!(bench.on_host(0).unwrap().interface.up);
     drop(listens);
     ip(&["link", "set", &name, "down"]);
+}
+
+/// What was put at an interface inside stays at it on its way back, and would be taken for somebody's at the next start.
+pub fn without_its_programs() {
+    let bench = Bench::new();
+    let definition = bench.guest("programs-", 0);
+    let place = bench.start(&definition);
+    let inside = format!("--net=/proc/{}/ns/net", place.namespace().unwrap().unwrap());
+    xdp::attach(&["nsenter", &inside], "eth0").unwrap();
+    bench.stop(&definition);
+    bench.is_back(0);
+    let mut netlink = Netlink::open().unwrap();
+    assert_eq!(netlink.xdp_programs().unwrap(), []);
 }
 
 /// A packet socket of an interface, which asks for all frames (`PACKET_ADD_MEMBERSHIP`, `PACKET_MR_PROMISC`; packet(7)).
