@@ -2,10 +2,15 @@
 //!
 //! devlink keeps whoever asks waiting while firmware is flashed, a device is reloaded, or its driver recovers it, and no signal ends that.
 //! So a thread of its own asks. One that has not come back by the deadline is left behind: it ends once the kernel has answered, and a
-//! process that ends meanwhile is only gone then.
+//! process that ends meanwhile is only gone then. While one is left behind, nothing else is asked of its PF: what it set may still come.
 
 use std::{
-    sync::mpsc,
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -15,7 +20,11 @@ use penstock_model::{
     inventory::{Eswitch, EswitchMode, SwitchMode},
 };
 
-use crate::{NetlinkError, Root, chain, netlink::DevlinkSocket};
+use crate::{
+    NetlinkError, Root, chain,
+    netlink::{eswitch_of, set_eswitch_mode},
+    process,
+};
 
 /// How long the mode of one PF is waited for. A driver answers at once unless it is busy with the whole device.
 pub const ANSWER: Duration = Duration::from_secs(5);
@@ -27,25 +36,20 @@ pub const ANSWER: Duration = Duration::from_secs(5);
 /// [`NetlinkError`] when devlink does not tell; [`NetlinkError::TimedOut`] when it has not `within` that time.
 pub fn eswitch(pf: Bdf, within: Duration) -> Result<Option<Eswitch>, NetlinkError> {
     let attempt = format!("read the mode of the embedded switch of {pf} with devlink");
-    in_time(attempt, within, move || match DevlinkSocket::open()? {
-        Some(mut socket) => socket.eswitch(pf),
-        None => Ok(None),
-    })
+    in_time(pf, attempt, within, move |_| eswitch_of(pf))
 }
 
 /// Puts the embedded switch of one PF into a mode.
 ///
 /// # Errors
 ///
-/// [`NetlinkError`] when the kernel or the driver refuses; [`NetlinkError::TimedOut`] when it has not been done `within` that time: it may
-/// still be done later.
+/// [`NetlinkError`] when the kernel or the driver refuses; [`NetlinkError::TimedOut`] when it has not been done `within` that time. Where
+/// the kernel has not been asked by then it never is; else it may still be done later, and until then nothing is told of the PF's mode.
 pub fn set_mode(pf: Bdf, mode: EswitchMode, within: Duration) -> Result<(), NetlinkError> {
     let attempt = format!("put the embedded switch of {pf} into {mode} mode with devlink");
-    in_time(attempt.clone(), within, move || match DevlinkSocket::open()? {
-        Some(mut socket) => socket.set_eswitch_mode(pf, mode),
-        None => {
-            Err(NetlinkError::Unsupported { attempt, detail: Some("this kernel has no devlink".to_owned()) })
-        }
+    // Whoever gave it up hears nothing of it.
+    in_time(pf, attempt, within, move |taken| {
+        set_eswitch_mode(pf, mode, || taken.swap(true, Ordering::SeqCst)).map(|_was_asked| ())
     })
 }
 
@@ -59,7 +63,8 @@ pub fn ask_modes(root: &Root, inventory: &mut Inventory, pfs: impl IntoIterator<
         let Some(pf) = inventory.pfs.iter_mut().find(|pf| pf.bdf == bdf) else { continue };
         let devlink = pf.devlink.get_or_insert_default();
         match eswitch(bdf, ANSWER) {
-            Ok(eswitch) => devlink.eswitch = eswitch,
+            Ok(Some(eswitch)) => devlink.eswitch = Some(eswitch),
+            Ok(None) => devlink.no_modes = process::may_administer_networks(),
             Err(error) => devlink.unread = Some(in_words(&error)),
         }
         // Without VFs there are no representors to know it by.
@@ -85,21 +90,51 @@ pub fn in_words(error: &NetlinkError) -> String {
     }
 }
 
-/// What `ask` comes to, in a thread of its own, which is in the network namespace of the calling one.
+/// What is heard from when the thread that asked about a PF is gone, of those that were left behind. Of each PF there is one at most.
+static LEFT_BEHIND: Mutex<BTreeMap<Bdf, Receiver<()>>> = Mutex::new(BTreeMap::new());
+
+/// What `ask` comes to, in a thread of its own, which is in the network namespace of the calling one. `ask` gets what is true once it has been
+/// given up, and which it takes to itself, by making it true, before it changes anything.
 fn in_time<T: Send + 'static>(
+    pf: Bdf,
     attempt: String,
     within: Duration,
-    ask: impl FnOnce() -> Result<T, NetlinkError> + Send + 'static,
+    ask: impl FnOnce(&AtomicBool) -> Result<T, NetlinkError> + Send + 'static,
 ) -> Result<T, NetlinkError> {
     let began = Instant::now();
+    let late = |attempt| NetlinkError::TimedOut { attempt, after: began.elapsed() };
+    let earlier = LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner).remove(&pf);
+    if let Some(earlier) = earlier
+        && earlier.recv_timeout(within) == Err(RecvTimeoutError::Timeout)
+    {
+        LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner).insert(pf, earlier);
+        return Err(late(attempt));
+    }
     let (to, from) = mpsc::channel();
-    // Nobody may be there any more to hear the answer.
-    let asking = move || drop(to.send(ask()));
+    let (ends, ended) = mpsc::channel();
+    let taken = Arc::new(AtomicBool::new(false));
+    let by_thread = Arc::clone(&taken);
+    let asking = move || {
+        // Gone with the thread, however it ends.
+        let _ends = ends;
+        // Nobody may be there any more to hear the answer.
+        drop(to.send(ask(&by_thread)));
+    };
     if let Err(source) = thread::Builder::new().name("devlink".to_owned()).spawn(asking) {
         return Err(NetlinkError::Socket { attempt, source });
     }
-    from.recv_timeout(within)
-        .unwrap_or_else(|_| Err(NetlinkError::TimedOut { attempt, after: began.elapsed() }))
+    match from.recv_timeout(within.saturating_sub(began.elapsed())) {
+        Ok(answer) => answer,
+        Err(RecvTimeoutError::Timeout) => {
+            taken.store(true, Ordering::SeqCst);
+            LEFT_BEHIND.lock().unwrap_or_else(PoisonError::into_inner).insert(pf, ended);
+            Err(late(attempt))
+        }
+        Err(RecvTimeoutError::Disconnected) => Err(NetlinkError::Malformed {
+            attempt,
+            what: "the thread that asked ended without a word: a mistake of Penstock's".to_owned(),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -111,7 +146,7 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_not_waited_for_without_end() {
         let (release, held) = mpsc::channel::<()>();
-        let stuck = in_time("read the mode".to_owned(), Duration::from_millis(50), move || {
+        let stuck = in_time(pf(1), "read the mode".to_owned(), Duration::from_millis(50), move |_| {
             let _ = held.recv();
             Ok(())
         });
@@ -119,12 +154,60 @@ mod tests {
         assert!(words.starts_with("could not read the mode within "), "{words}");
         assert!(words.contains("firmware") && words.contains("try again"), "{words}");
         drop(release);
-        assert_eq!(in_time(String::new(), Duration::from_secs(60), || Ok(7)).unwrap(), 7);
+        assert_eq!(in_time(pf(1), String::new(), Duration::from_secs(60), |_| Ok(7)).unwrap(), 7);
+    }
+
+    fn pf(n: u16) -> Bdf {
+        format!("ffff:ff:1f.{n}").parse().unwrap()
+    }
+
+    #[test]
+    fn a_setting_that_was_given_up_before_the_kernel_was_asked_is_never_made() {
+        let (release, held) = mpsc::channel::<()>();
+        let (made, seen) = mpsc::channel::<bool>();
+        let given_up = in_time(pf(2), "set it".to_owned(), Duration::from_millis(50), move |taken| {
+            let _ = held.recv();
+            let _ = made.send(!taken.swap(true, Ordering::SeqCst));
+            Ok(())
+        });
+        assert!(matches!(given_up, Err(NetlinkError::TimedOut { .. })));
+        drop(release);
+        assert!(!seen.recv().unwrap(), "it was set after all");
+    }
+
+    #[test]
+    fn while_a_setting_may_still_come_nothing_is_told_of_that_pf_and_no_other_thread_is_stuck() {
+        let (release, held) = mpsc::channel::<()>();
+        let setting = in_time(pf(3), "set it".to_owned(), Duration::from_millis(50), move |taken| {
+            assert!(!taken.swap(true, Ordering::SeqCst));
+            let _ = held.recv();
+            Ok(())
+        });
+        assert!(matches!(setting, Err(NetlinkError::TimedOut { .. })));
+        for _ in 0..2 {
+            let read =
+                in_time(pf(3), "read it".to_owned(), Duration::from_millis(50), |_| -> Result<u8, _> {
+                    panic!("the driver would answer what may not stay so")
+                });
+            assert!(matches!(read, Err(NetlinkError::TimedOut { .. })));
+        }
+        assert_eq!(in_time(pf(4), String::new(), Duration::from_secs(60), |_| Ok(7)).unwrap(), 7);
+        drop(release);
+        assert_eq!(in_time(pf(3), String::new(), Duration::from_secs(60), |_| Ok(8)).unwrap(), 8);
+    }
+
+    #[test]
+    fn a_thread_that_ended_without_an_answer_is_no_firmware() {
+        let ended = in_time(pf(5), "read it".to_owned(), Duration::from_secs(60), |_| -> Result<u8, _> {
+            panic!("on purpose")
+        });
+        let words = in_words(&ended.unwrap_err());
+        assert!(words.contains("a mistake of Penstock's") && !words.contains("firmware"), "{words}");
     }
 
     #[test]
     fn what_the_driver_says_to_a_refusal_is_told() {
-        let refused = in_time(String::new(), Duration::from_secs(60), || {
+        let refused = in_time(pf(6), String::new(), Duration::from_secs(60), |_| {
             let detail = Some("there are VFs".to_owned());
             Err::<(), _>(NetlinkError::answered("set it", Errno::EOPNOTSUPP, detail))
         });

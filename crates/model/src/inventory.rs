@@ -7,6 +7,7 @@ mod boot;
 mod capability;
 mod counters;
 mod devlink;
+mod eswitch;
 mod interface;
 mod lifelines;
 mod nvme;
@@ -24,6 +25,7 @@ pub use self::{
     devlink::{
         Devlink, DevlinkVersions, Eswitch, EswitchEncapMode, EswitchInlineMode, EswitchMode, HealthReporter,
     },
+    eswitch::KnownMode,
     interface::{Interface, Master, Representor, Upper, VlanTag},
     lifelines::{Family, Lifeline, LifelineKind, LifelinePath, LifelineSort, Lifelines, UnknownLifeline},
     nvme::{FlexibleResources, NvmeNamespace, NvmeVirtualization, SecondaryController},

@@ -1,6 +1,6 @@
 //! What of a model's hardware is still to come while a machine is started.
 
-use penstock_model::{Diagnostics, Inventory, Model};
+use penstock_model::{Diagnostics, Inventory, Model, WantedEswitch, inventory::KnownMode};
 
 use crate::{
     drive::{DRIVER, resolve_drives},
@@ -37,6 +37,29 @@ pub fn not_there_yet(model: &Model, inventory: &Inventory) -> Vec<String> {
         // The name comes once the controller has answered: its driver can be asked from then on.
         if found.is_some_and(|found| found.driver.as_deref() != Some(DRIVER) || found.name.is_none()) {
             lacking.push(format!("{name} ({bdf}) does not answer through {DRIVER}"));
+        }
+    }
+    lacking
+}
+
+/// The NICs for which `model` has a mode of the embedded switch whose mode is not known yet, or whose driver seems to have none, each in a
+/// few words: a driver is there before its devlink is. `inventory` is one for which devlink was asked.
+pub fn modes_not_known(model: &Model, inventory: &Inventory) -> Vec<String> {
+    let nics = resolve(model, inventory).unwrap_or_default();
+    let mut lacking = Vec::new();
+    for (name, bdf) in &nics {
+        let (Some(nic), Some(pf)) = (model.nics.get(name), inventory.pf(*bdf)) else { continue };
+        let given = inventory.guests.values().any(|found| found.running && found.functions.contains(bdf));
+        let Some(wanted) = nic.eswitch.filter(|_| !given && !nic.externally_managed) else { continue };
+        let needs_modes = wanted == WantedEswitch::Switchdev && !nic.best_effort.contains("eswitch");
+        match pf.known_mode() {
+            KnownMode::Is(_) => {}
+            KnownMode::Without if !needs_modes => {}
+            KnownMode::Without => lacking.push(format!("{name} ({bdf}) has no modes of the embedded switch")),
+            KnownMode::Unknown(why) => lacking.push(format!(
+                "the mode of the embedded switch of {name} ({bdf}) is not known: {}",
+                why.unwrap_or("devlink was not asked")
+            )),
         }
     }
     lacking

@@ -102,25 +102,6 @@ const VIRTIO: &str = "virtio-pci";
 /// (`penstock_host::embedded`). A VF's own address is its device's all the same.
 const ON_A_SWITCH: PfDriver = PfDriver { tells_mac: false, ..usual(VIRTIO, VIRTIO, true) };
 
-/// Whether the driver has no modes of the embedded switch: no `eswitch_mode_get` among its `devlink_ops`, or no devlink at all (Linux 6.12).
-pub fn has_no_eswitch_modes(driver: &str) -> bool {
-    matches!(driver, "igb" | "ixgbe" | "i40e" | "mlx4_core" | "be2net" | VIRTIO)
-}
-
-/// Whether the driver has modes of the embedded switch. Others may: of these it is known.
-///
-/// `mlx5_core`: `mlx5/core/devlink.c`; `ice`: `ice/devlink/devlink.c`; `bnxt_en`: `bnxt/bnxt_devlink.c`; `nfp`: `nfp/nfp_devlink.c`.
-pub fn has_eswitch_modes(driver: &str) -> bool {
-    matches!(driver, "mlx5_core" | "ice" | "bnxt_en" | "nfp")
-}
-
-/// Why the driver tells the mode of the embedded switch and never changes it.
-///
-/// `nfp`: `drivers/net/ethernet/netronome/nfp/nfp_app.h`, `nfp_app_eswitch_mode_set` calls what no kind of firmware has.
-pub fn fixed_eswitch_mode(driver: &str) -> Option<&'static str> {
-    (driver == "nfp").then_some("the firmware that it loads decides")
-}
-
 /// Why the driver refuses an attribute of a VF while the embedded switch is in switchdev mode, whatever its value.
 ///
 /// - `mlx5_core`: `drivers/net/ethernet/mellanox/mlx5/core/esw/legacy.c`, `mlx5_eswitch_set_vport_vlan` (but for no VLAN),

@@ -4,7 +4,7 @@
 
 use penstock_model::{
     Bdf, VfAttribute, WantedEswitch,
-    inventory::{Devlink, EswitchMode, Pf, SwitchMode},
+    inventory::{EswitchMode, KnownMode, Pf, SwitchMode},
 };
 
 use crate::{
@@ -14,42 +14,6 @@ use crate::{
     planner::Planner,
     wanted::WantedNic,
 };
-
-/// What is known of the mode of a PF's embedded switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KnownMode<'a> {
-    /// It is this.
-    Is(EswitchMode),
-    /// The driver has no modes: it is as `legacy` is.
-    Without,
-    /// Nobody asked devlink, or this is why it did not tell.
-    Unknown(Option<&'a str>),
-}
-
-/// The mode of a PF's embedded switch.
-pub fn known_mode(pf: &Pf) -> KnownMode<'_> {
-    let devlink = pf.devlink.as_ref();
-    if let Some(eswitch) = devlink.and_then(|devlink| devlink.eswitch) {
-        return KnownMode::Is(eswitch.mode);
-    }
-    // Its VFs have representors.
-    if pf.switch_mode == SwitchMode::Switchdev {
-        return KnownMode::Is(EswitchMode::Switchdev);
-    }
-    if pf.driver.as_deref().is_some_and(drivers::has_no_eswitch_modes) {
-        return KnownMode::Without;
-    }
-    match devlink {
-        // A scan without root is not told what these have.
-        Some(Devlink { unread: None, .. })
-            if !pf.driver.as_deref().is_some_and(drivers::has_eswitch_modes) =>
-        {
-            KnownMode::Without
-        }
-        Some(devlink) => KnownMode::Unknown(devlink.unread.as_deref()),
-        None => KnownMode::Unknown(None),
-    }
-}
 
 /// Another mode for an embedded switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +27,23 @@ pub struct EswitchChange {
 /// What changes of a PF's embedded switch that the model wants in a mode, as far as its driver can.
 pub fn change(wanted: Option<WantedEswitch>, pf: &Pf) -> Option<EswitchChange> {
     let to = wanted?.mode();
-    let KnownMode::Is(from) = known_mode(pf) else { return None };
-    let fixed = pf.driver.as_deref().and_then(drivers::fixed_eswitch_mode);
-    (from != to && fixed.is_none()).then_some(EswitchChange { from, to })
+    let KnownMode::Is(from) = pf.known_mode() else { return None };
+    (from != to).then_some(EswitchChange { from, to })
 }
 
-/// The mode that a NIC's embedded switch is in after the plan, where it is known.
-pub fn mode_after(nic: &WantedNic<'_>) -> Option<EswitchMode> {
-    match (nic.eswitch_change(), known_mode(nic.pf)) {
+/// The mode that a NIC's embedded switch is in after the plan, where it is known: what is best effort may come to nothing.
+fn mode_after(nic: &WantedNic<'_>) -> Option<EswitchMode> {
+    match (nic.eswitch_change(), nic.pf.known_mode()) {
+        (Some(_), _) if is_best_effort(nic) => None,
         (Some(change), _) => Some(change.to),
         (None, KnownMode::Is(mode)) => Some(mode),
         (None, KnownMode::Without | KnownMode::Unknown(_)) => None,
     }
+}
+
+/// Whether the model does without the mode where it cannot be had.
+fn is_best_effort(nic: &WantedNic<'_>) -> bool {
+    nic.nic.best_effort.contains("eswitch")
 }
 
 /// Says what stands in the way of the mode that the model wants: nothing is guessed, and a driver without modes is in none.
@@ -89,20 +58,9 @@ pub fn judge(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         }
         None => format!("driver {driver} of Linux {}", planner.inventory.kernel.release),
     };
-    let fixed = nic.pf.driver.as_deref().and_then(drivers::fixed_eswitch_mode);
-    let why = match known_mode(nic.pf) {
+    let why = match nic.pf.known_mode() {
         KnownMode::Is(mode) if mode == wanted.mode() => return,
-        KnownMode::Is(mode) => match fixed {
-            Some(why) => format!("{driver} does not change it from {mode}: {why}"),
-            None => {
-                if nic.pf.switch_mode == SwitchMode::Vepa {
-                    planner.note(format!(
-                        "{name} has loopback off (VEPA), which goes with legacy mode: undo does not put it back"
-                    ));
-                }
-                return;
-            }
-        },
+        KnownMode::Is(_) => return,
         KnownMode::Without if wanted == WantedEswitch::Legacy => return,
         KnownMode::Without => format!("{driver} has no modes of it"),
         KnownMode::Unknown(Some(why)) => format!("which it is in is not known: {why}"),
@@ -114,7 +72,7 @@ pub fn judge(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     };
     let text = format!("the embedded switch of {name} cannot be put into {} mode: {why}", wanted.name());
     // Best effort is about what a driver lacks, not about what nobody knows.
-    if let KnownMode::Unknown(_) = known_mode(nic.pf) {
+    if let KnownMode::Unknown(_) = nic.pf.known_mode() {
         return planner.lack(
             text,
             format!(
@@ -122,7 +80,7 @@ pub fn judge(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             ),
         );
     }
-    if nic.nic.best_effort.contains("eswitch") {
+    if is_best_effort(nic) {
         return planner.note(format!("{text}; it is left as it is"));
     }
     planner.lack(
@@ -156,13 +114,38 @@ pub fn without_sriov(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             format!("stop it first: penstock stop MODEL {guest}"),
         );
     }
-    let step = step(nic.name.as_str(), nic.pf.bdf, change, nic.nic.best_effort.contains("eswitch"));
+    let step = step(nic.name.as_str(), nic.pf.bdf, change, is_best_effort(nic));
     planner.draft.push(step);
 }
 
 /// The beginning of a sentence that refuses it.
 pub fn would_change(name: &str, change: EswitchChange) -> String {
     format!("the embedded switch of {name} would change from {} to {} mode", change.from, change.to)
+}
+
+/// Loopback of a PF that leaves legacy mode with it off (VEPA): it goes with the mode, so it is set on before, whose way back comes after the
+/// mode's own. Drivers come back to legacy mode with it on.
+pub fn loopback_before(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
+    let (name, pf) = (nic.name, nic.pf.bdf);
+    let leaves = nic.eswitch_change().is_some_and(|change| change.to != EswitchMode::Legacy);
+    if !leaves || nic.pf.switch_mode != SwitchMode::Vepa || planner.user(pf).is_some() {
+        return;
+    }
+    if is_best_effort(nic) {
+        return planner.lack(
+            format!(
+                "{name} has loopback off (VEPA), which goes with legacy mode, and `best_effort: [eswitch]` may leave it in that"
+            ),
+            format!("take `eswitch` out of `best_effort` of {name}, or set loopback on first: `loopback: on`"),
+        );
+    }
+    planner.draft.push(StepSpec::new(
+        FunctionAction::SetSwitchMode { pf, mode: SwitchMode::Veb }.into(),
+        Some(FunctionAction::SetSwitchMode { pf, mode: SwitchMode::Vepa }.into()),
+        vec![Effect::Vfs(pf), Effect::Interface(pf)],
+        Effect::Interface(pf),
+        format!("loopback of {name} is off, which goes with legacy mode, and comes back with it"),
+    ));
 }
 
 /// Why an attribute of a VF cannot be set at its PF, if the driver is known to refuse it in the mode that the switch is in then.
@@ -172,8 +155,49 @@ pub fn refused(nic: &WantedNic<'_>, attribute: &VfAttribute) -> Option<&'static 
     drivers::refused_in_switchdev(driver, attribute)
 }
 
-/// That a NIC's embedded switch is in another mode than the model wants, for a plan that does not change it.
-pub fn is_other(nic: &WantedNic<'_>) -> Option<String> {
-    let EswitchChange { from, to } = nic.eswitch_change()?;
-    Some(format!("the embedded switch of {} is in {from} mode, and the model wants {to}", nic.name))
+/// Why an attribute that is to be off need not be set: the driver refuses it in switchdev mode, and a VF does not have it there. VFs
+/// are new where the mode changes, and where that comes to nothing such drivers make them without it too.
+pub fn off_in_switchdev(nic: &WantedNic<'_>, attribute: &VfAttribute) -> Option<&'static str> {
+    if !matches!(attribute, VfAttribute::Spoofchk(false) | VfAttribute::Trust(false)) {
+        return None;
+    }
+    let mode = nic.eswitch_change().map(|change| change.to).or_else(|| match nic.pf.known_mode() {
+        KnownMode::Is(mode) => Some(mode),
+        KnownMode::Without | KnownMode::Unknown(_) => None,
+    });
+    let driver = nic.pf.driver.as_deref().filter(|_| mode.is_some_and(|mode| mode != EswitchMode::Legacy))?;
+    drivers::refused_in_switchdev(driver, attribute)
+}
+
+/// That a NIC's embedded switch is in another mode than the model wants, or in nobody knows which, for a plan that does not change it; and
+/// what to do.
+pub fn is_other(nic: &WantedNic<'_>) -> Option<(String, String)> {
+    let name = nic.name;
+    if let Some(EswitchChange { from, to }) = nic.eswitch_change() {
+        return Some((
+            format!("the embedded switch of {name} is in {from} mode, and the model wants {to}"),
+            "change it first: penstock apply".to_owned(),
+        ));
+    }
+    let wanted = nic.nic.eswitch?;
+    let text =
+        |why: String| format!("the embedded switch of {name} is to be in {} mode, and {why}", wanted.name());
+    match nic.pf.known_mode() {
+        KnownMode::Is(_) => None,
+        KnownMode::Without if wanted == WantedEswitch::Legacy || is_best_effort(nic) => None,
+        KnownMode::Without => Some((
+            text("its driver has no modes of it".to_owned()),
+            format!("leave `eswitch` of {name} out; `best_effort: [eswitch]` does without it"),
+        )),
+        KnownMode::Unknown(why) => Some((
+            text(format!(
+                "which it is in is not known: {}",
+                why.unwrap_or("devlink was not asked, or did not tell (it takes root)")
+            )),
+            format!(
+                "try again as root, once `devlink dev eswitch show pci/{}` answers; or leave `eswitch` of {name} out",
+                nic.pf.bdf
+            ),
+        )),
+    }
 }

@@ -55,7 +55,7 @@ pub use action::{
     Action, ActionGroup, ActionTimeLimit, BootAction, ControllerResources, Direction, DriveAction,
     FileAction, FunctionAction, GuestAction, InterfaceSetup, RealTimeAction, VlanSetup,
 };
-pub use arrival::not_there_yet;
+pub use arrival::{modes_not_known, not_there_yet};
 pub use boot::boot_needs;
 pub use check::{Finding, check};
 pub use danger::{Danger, Effects, dangers, effects, in_use};

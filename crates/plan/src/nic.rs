@@ -21,6 +21,7 @@ pub fn nic_steps(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         return external::vfs_are_there(planner, nic);
     }
     eswitch::judge(planner, nic);
+    eswitch::loopback_before(planner, nic);
     eswitch::without_sriov(planner, nic);
     if nic.driver.is_some_and(|driver| driver.up_before_vfs) {
         interface_steps(planner, nic);

@@ -103,13 +103,12 @@ pub fn start(model: &Model, inventory: &Inventory, chosen: &[GuestName]) -> Resu
             external::vfs_are_there(&mut planner, nic);
             continue;
         }
+        if let Some((other, hint)) = eswitch::is_other(nic) {
+            planner.refuse(other, hint);
+            continue;
+        }
         if nic.remakes() {
-            match eswitch::is_other(nic) {
-                Some(other) => planner.refuse(other, "change it first: penstock apply".to_owned()),
-                None => {
-                    planner.refuse(count::is_other(nic.name, nic.sriov(), nic.nic.vfs), MAKE_FIRST.to_owned())
-                }
-            }
+            planner.refuse(count::is_other(nic.name, nic.sriov(), nic.nic.vfs), MAKE_FIRST.to_owned());
             continue;
         }
         nic::interface_steps(&mut planner, nic);
@@ -208,7 +207,7 @@ pub fn undo(plan: &Plan) -> Plan {
         steps.push(Step {
             id,
             postcondition: Fact::after(&action),
-            best_effort: step.best_effort || clears_mac(&action),
+            best_effort: (step.best_effort && !sets_eswitch_mode(&action)) || clears_mac(&action),
             action,
             reason: format!("takes back step {}: {}", step.id, step.reason),
             needs: needs.into_iter().collect(),
@@ -234,6 +233,12 @@ pub fn undo(plan: &Plan) -> Plan {
         }
     }
     Plan { nics: plan.nics.clone(), drives: plan.drives.clone(), steps, notes }
+}
+
+/// Whether an action puts an embedded switch into a mode. One that was best effort and came to nothing is in the mode before; one that was
+/// changed has to come back.
+fn sets_eswitch_mode(action: &Action) -> bool {
+    matches!(action, Action::Function(FunctionAction::SetEswitchMode { .. }))
 }
 
 /// Whether an action takes a VF's administrative MAC away again, which some drivers refuse.

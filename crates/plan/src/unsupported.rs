@@ -43,6 +43,16 @@ impl<'a> UnsupportedAttributes<'a> {
         if matches!(attribute, VfAttribute::Mac(_)) {
             return false;
         }
+        if let Some(why) = eswitch::off_in_switchdev(nic, attribute) {
+            for word in words(attribute, &vf.settings) {
+                self.left_out
+                    .entry(word)
+                    .or_insert_with(|| (Lack::InThisMode(why), Vec::new()))
+                    .1
+                    .push(vf.index);
+            }
+            return true;
+        }
         let known = planner.inventory.capabilities.get(&nic.pf.bdf);
         let tried = known.and_then(|known| known.lack_of(attribute)).map(Lack::Tried);
         let lack = eswitch::refused(nic, attribute).map(Lack::InThisMode).or(tried);

@@ -9,7 +9,7 @@ use external::handed_over;
 use nix::time::{ClockId, clock_gettime};
 use penstock_model::{
     Bdf, ByteSize, GuestKind, GuestName, Inventory, Model, Mtu,
-    inventory::{Master, Pf, PresentVf},
+    inventory::{EswitchMode, Master, Pf, PresentVf, SwitchMode},
 };
 use penstock_plan::{
     Action, Direction, FunctionAction, GuestAction, Plan, PlanError, Step, StepId,
@@ -57,11 +57,12 @@ fn lasting(inventory: &Inventory, plan: &Plan) -> Inventory {
         let blind = plan.steps.iter().any(|step| {
             matches!(step.action, Action::Function(FunctionAction::SetSwitchMode { pf: of, .. }) if of == pf.bdf && step.inverse.is_none())
         });
-        // VEB and VEPA are legacy mode's, and go with it: a plan says so.
-        let leaves_legacy = plan.steps.iter().any(|step| {
-            matches!(step.action, Action::Function(FunctionAction::SetEswitchMode { pf: of, .. }) if of == pf.bdf)
-        });
-        if blind || leaves_legacy {
+        // VEB is what drivers are in when they come back to legacy mode, whether they report it or not (`ice_main.c`, `bnxt.c`,
+        // `esw/legacy.c`). VEPA is compared all the same.
+        let comes_back = plan.steps.iter().any(|step| {
+            matches!(step.action, Action::Function(FunctionAction::SetEswitchMode { pf: of, mode: EswitchMode::Switchdev }) if of == pf.bdf)
+        }) && pf.switch_mode == SwitchMode::Veb;
+        if blind || comes_back {
             pf.switch_mode = Default::default();
         }
     }

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 
 use penstock_model::{Inventory, Model, Source, inventory::tuning::Reading};
 use penstock_plan::{
-    Action, FunctionAction, Plan, RealTimeAction, check::check_steps, not_there_yet, plan,
+    Action, FunctionAction, Plan, RealTimeAction, check::check_steps, modes_not_known, not_there_yet, plan,
     plan_without_guests,
 };
 
@@ -155,4 +155,22 @@ fn a_share_of_bandwidth_is_refused_where_it_is_no_percentage() {
         }
     });
     assert!(in_megabytes.clone().unwrap().contains("mba_MBps"), "{in_megabytes:?}");
+}
+
+#[test]
+fn a_mode_of_an_embedded_switch_is_waited_for_until_devlink_tells_it() {
+    let waited_for = |name: &str| {
+        let (model, inventory) = case(name);
+        assert_eq!(not_there_yet(&model, &inventory), [""; 0], "{name}");
+        modes_not_known(&model, &inventory)
+    };
+    for known in ["eswitch", "eswitch-of-no-firmware", "eswitch-without-best-effort"] {
+        assert_eq!(waited_for(known), [""; 0], "{known}");
+    }
+    let unknown = waited_for("eswitch-unanswered");
+    assert!(unknown.len() == 1 && unknown[0].contains("within 5.0 s"), "{unknown:?}");
+    // Its driver is there, and its devlink not yet.
+    let early = waited_for("eswitch-tells-none");
+    assert!(early.len() == 1 && early[0].contains("tells none now"), "{early:?}");
+    assert_eq!(waited_for("eswitch-without").len(), 1);
 }

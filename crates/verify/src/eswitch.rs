@@ -2,7 +2,7 @@
 
 use penstock_model::{
     NicName, Outcome, WantedEswitch,
-    inventory::{EswitchMode, Pf, SwitchMode},
+    inventory::{EswitchMode, KnownMode, Pf},
     verdict::{Subject, Vantage},
 };
 
@@ -27,17 +27,14 @@ pub fn judge(observation: &Observation<'_>, name: &NicName, sheet: &mut VerdictS
 
 /// The mode that a PF's embedded switch was found in.
 fn seen(pf: &Pf) -> Result<EswitchMode, Unobserved> {
-    let driver = pf.driver.as_deref().unwrap_or("none");
-    match &pf.devlink {
-        Some(devlink) => match (devlink.eswitch, &devlink.unread) {
-            (_, Some(why)) => Err(Unobserved::Unknown(why.clone())),
-            (Some(eswitch), None) => Ok(eswitch.mode),
-            (None, None) => {
-                Err(Unobserved::Unsupported(format!("driver {driver} has no modes of the embedded switch")))
-            }
-        },
-        // Its VFs have representors.
-        None if pf.switch_mode == SwitchMode::Switchdev => Ok(EswitchMode::Switchdev),
-        None => Err(Unobserved::Unknown("devlink was not asked for it".to_owned())),
+    match pf.known_mode() {
+        KnownMode::Is(mode) => Ok(mode),
+        KnownMode::Without => {
+            let driver = pf.driver.as_deref().unwrap_or("none");
+            Err(Unobserved::Unsupported(format!("driver {driver} has no modes of the embedded switch")))
+        }
+        KnownMode::Unknown(why) => {
+            Err(Unobserved::Unknown(why.unwrap_or("devlink was not asked for it").to_owned()))
+        }
     }
 }

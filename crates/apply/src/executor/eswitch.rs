@@ -1,6 +1,9 @@
 //! The mode of an embedded switch over devlink.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use penstock_host::{NetlinkError, eswitch};
 use penstock_model::{Bdf, inventory::EswitchMode, text::counted};
@@ -33,8 +36,16 @@ impl Eswitches for OverDevlink {
 
 /// The mode that a PF's is in.
 pub fn mode(executor: &mut HostExecutor, pf: Bdf) -> Result<Option<EswitchMode>, ExecuteError> {
+    mode_within(executor, pf, eswitch::ANSWER)
+}
+
+fn mode_within(
+    executor: &mut HostExecutor,
+    pf: Bdf,
+    within: Duration,
+) -> Result<Option<EswitchMode>, ExecuteError> {
     let at = format!("could not read the mode of the embedded switch of {pf}");
-    executor.eswitches.mode(pf, eswitch::ANSWER).map_err(|error| told(&at, error))
+    executor.eswitches.mode(pf, within).map_err(|error| told(&at, error))
 }
 
 /// Puts a PF's into a mode, while it has no VFs: somebody may have made some since the plan, and would lose what they are set to.
@@ -44,8 +55,9 @@ pub fn set(
     wanted: EswitchMode,
     within: Duration,
 ) -> Result<(), ExecuteError> {
-    // `bnxt_en` calls it an error to be told what is so.
-    if mode(executor, pf)? == Some(wanted) {
+    let began = Instant::now();
+    // `bnxt_en` calls it an error to be told what is so. What an earlier setting is at may take as long as a setting.
+    if mode_within(executor, pf, within)? == Some(wanted) {
         return Ok(());
     }
     let at = format!("the embedded switch of {pf} was not put into {wanted} mode");
@@ -61,7 +73,8 @@ pub fn set(
             ),
         });
     }
-    executor.eswitches.set_mode(pf, wanted, within).map_err(|error| told(&at, error))
+    let left = within.saturating_sub(began.elapsed());
+    executor.eswitches.set_mode(pf, wanted, left).map_err(|error| told(&at, error))
 }
 
 fn told(at: &str, error: NetlinkError) -> ExecuteError {
@@ -97,10 +110,15 @@ mod tests {
         mode: Result<Option<EswitchMode>, Errno>,
         refuses: Option<(Errno, &'static str)>,
         silent: bool,
+        /// So long it is at something else.
+        busy: Duration,
     }
 
     impl Eswitches for Driver {
-        fn mode(&mut self, _: Bdf, _: Duration) -> Result<Option<EswitchMode>, NetlinkError> {
+        fn mode(&mut self, _: Bdf, within: Duration) -> Result<Option<EswitchMode>, NetlinkError> {
+            if within < self.busy {
+                return Err(NetlinkError::TimedOut { attempt: "read it".to_owned(), after: within });
+            }
             self.mode.map_err(|errno| answered("read it", errno, None))
         }
 
@@ -140,7 +158,7 @@ mod tests {
     }
 
     fn in_mode(mode: EswitchMode) -> Driver {
-        Driver { mode: Ok(Some(mode)), refuses: None, silent: false }
+        Driver { mode: Ok(Some(mode)), refuses: None, silent: false, busy: Duration::ZERO }
     }
 
     fn to(mode: EswitchMode) -> FunctionAction {
@@ -191,7 +209,19 @@ mod tests {
         let (_tree, mut executor) = machine(0, Driver { silent: true, ..in_mode(EswitchMode::Legacy) });
         let failed = executor.execute(&to(EswitchMode::Switchdev), LIMIT).unwrap_err();
         let ExecuteError::TimedOut { attempt, after } = &failed else { panic!("{failed}") };
-        assert!(attempt.contains("devlink has not answered") && *after == LIMIT, "{attempt}");
+        assert!(attempt.contains("devlink has not answered") && *after <= LIMIT, "{attempt}");
+    }
+
+    #[test]
+    fn a_driver_that_is_at_an_earlier_setting_is_waited_for_as_long_as_for_a_setting() {
+        let busy = Driver { busy: eswitch::ANSWER * 2, ..in_mode(EswitchMode::Switchdev) };
+        let (_tree, mut executor) = machine(0, busy);
+        executor.take_back(&to(EswitchMode::Legacy), LIMIT).unwrap();
+        let (_tree, mut executor) = machine(0, Driver { busy: LIMIT * 2, ..in_mode(EswitchMode::Legacy) });
+        let failed = executor.take_back(&to(EswitchMode::Legacy), LIMIT).unwrap_err();
+        assert!(matches!(failed, ExecuteError::TimedOut { .. }), "{failed}");
+        let fact = Fact::EswitchMode { pf: PF.parse().unwrap(), mode: EswitchMode::Legacy };
+        assert!(executor.holds(&fact).is_err(), "nobody knows it");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use penstock_plan::{ActionGroup, Execute, FileAction, GuestAction, Observe};
 
 use super::*;
 
+mod eswitch;
 mod guests;
 mod others;
 
@@ -65,6 +66,9 @@ fn set(action: &Action) -> (String, String) {
         Action::Function(FunctionAction::SetVfAttribute { pf, vf, attribute }) => {
             (format!("{} {pf} {vf}", attribute.kind()), attribute.to_string())
         }
+        Action::Function(FunctionAction::SetEswitchMode { pf, mode }) => {
+            (format!("eswitch {pf}"), mode.to_string())
+        }
         Action::Function(FunctionAction::SetMtu { function, mtu }) => {
             (format!("mtu {function}"), mtu.to_string())
         }
@@ -86,6 +90,7 @@ fn looked_at(fact: &Fact) -> (String, String) {
         Fact::VfAttribute { pf, vf, attribute } => {
             (format!("{} {pf} {vf}", attribute.kind()), attribute.to_string())
         }
+        Fact::EswitchMode { pf, mode } => (format!("eswitch {pf}"), mode.to_string()),
         Fact::MtuIs { function, mtu } => (format!("mtu {function}"), mtu.to_string()),
         Fact::Driver { function, driver, .. } => (format!("driver {function}"), format!("{driver:?}")),
         Fact::Link { function, direction } => (format!("link {function}"), format!("{direction:?}")),

@@ -1,9 +1,13 @@
 //! Taking back what was done.
 
-use std::{fmt, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Instant,
+};
 
 use penstock_host::{chain, interrupt};
-use penstock_plan::{Action, Fact, Step, StepId, persist};
+use penstock_plan::{Action, Fact, FunctionAction, Step, StepId, persist};
 use serde::{Deserialize, Serialize};
 
 use super::{Run, done_to};
@@ -40,6 +44,23 @@ impl fmt::Display for NotUndone {
     }
 }
 
+/// Whether an action puts an embedded switch into a mode. While nobody knows what came of that, VFs are not made: the driver holds the same
+/// lock, which no signal ends, and they would be of the wrong mode.
+fn is_eswitch_mode(action: &Action) -> bool {
+    matches!(action, Action::Function(FunctionAction::SetEswitchMode { .. }))
+}
+
+/// The steps before `step` that it needs, and that those need.
+fn stands_on(step: &Step, begun: &[&Step]) -> BTreeSet<StepId> {
+    let mut needed: BTreeSet<StepId> = step.needs.iter().copied().collect();
+    for earlier in begun.iter().rev() {
+        if needed.contains(&earlier.id) {
+            needed.extend(earlier.needs.iter().copied());
+        }
+    }
+    needed
+}
+
 impl Run<'_, '_> {
     /// Takes `begun` back, last first, past every error. Cancelling does not stop it: half a way back helps nobody.
     pub(super) fn roll_back(&mut self, begun: &[&Step], why: &str) -> (Vec<StepId>, Vec<NotUndone>) {
@@ -56,8 +77,29 @@ impl Run<'_, '_> {
     pub(super) fn take_back(&mut self, back: &[&Step], begun: &[&Step]) -> (Vec<StepId>, Vec<NotUndone>) {
         let _held_off = interrupt::hold_off();
         let (mut undone, mut not_undone) = (Vec::new(), Vec::new());
+        let mut held: BTreeMap<StepId, &Step> = BTreeMap::new();
         let mut steps = back.iter().rev().filter_map(|step| Some((*step, step.inverse.as_ref()?))).peekable();
         while let Some((step, inverse)) = steps.next() {
+            if let Some(by) = held.get(&step.id)
+                && let Some(stuck) = &by.inverse
+                && others::holds(stuck, inverse, Some(&step.action))
+            {
+                let error = format!(
+                    "it was not tried: step {}, {stuck}, was not taken back, and comes before",
+                    by.id
+                );
+                let entry = Entry::Undone { step: step.id, error: Some(error.clone()), anothers: None };
+                let _ = self.journal.record(&[entry], false);
+                self.observer.undone(step, Some(&error));
+                not_undone.push(NotUndone {
+                    step: step.id,
+                    action: inverse.to_string(),
+                    error,
+                    needed_by: None,
+                    anothers: false,
+                });
+                continue;
+            }
             let undo = Entry::Undo { step: step.id, action: inverse.clone() };
             // The way back goes on when the disk is full: the intents that it needs were written before.
             let _ = self.journal.record(&[undo], true);
@@ -75,6 +117,9 @@ impl Run<'_, '_> {
                 self.executors.let_go();
             }
             let (error, left) = (outcome.err(), anothers.is_some());
+            if error.is_some() && is_eswitch_mode(inverse) {
+                held.extend(stands_on(step, begun).into_iter().map(|id| (id, *step)));
+            }
             let entry = Entry::Undone { step: step.id, error: error.clone(), anothers: anothers.clone() };
             let _ = self.journal.record(&[entry], false);
             let told = anothers

@@ -14,7 +14,7 @@ use penstock_apply::Mode;
 use penstock_host::{InterfaceReport, Netlink, interface_of, netlink::wait_for_udev};
 use penstock_model::{GuestName, Inventory, text::counted};
 use penstock_plan::{
-    Danger, Plan, StepId, in_use, not_there_yet, plan_without_guests, resolve_what_is_there,
+    Danger, Plan, StepId, in_use, modes_not_known, not_there_yet, plan_without_guests, resolve_what_is_there,
 };
 
 use crate::{
@@ -92,7 +92,13 @@ fn await_nics(machine: &Machine, file: &ModelFile, printer: &mut Printer) -> Res
             // What comes or goes while it is looked at may be in the way: it is looked at again.
             Err(_) => {}
             Ok(inventory) => {
-                let lacking = not_there_yet(&file.model, &inventory);
+                let mut lacking = not_there_yet(&file.model, &inventory);
+                if lacking.is_empty() {
+                    // A driver may be there before its devlink is.
+                    let mut asked = inventory.clone();
+                    machine.ask_eswitch_modes(&file.model, &mut asked);
+                    lacking = modes_not_known(&file.model, &asked);
+                }
                 if late && !lacking.is_empty() {
                     printer.warn(format!("not there after {} s: {}", NICS.as_secs(), lacking.join("; ")));
                 }

@@ -186,7 +186,7 @@ impl Machine {
     }
 
     /// Asks for the modes of the embedded switches that the model has a mode for, and of no others: devlink may keep whoever asks waiting.
-    fn ask_eswitch_modes(&self, model: &Model, inventory: &mut Inventory) {
+    pub fn ask_eswitch_modes(&self, model: &Model, inventory: &mut Inventory) {
         let mut named = model.nics.iter().filter(|(_, nic)| nic.eswitch.is_some()).peekable();
         if named.peek().is_none() {
             return;

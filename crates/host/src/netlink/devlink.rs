@@ -183,11 +183,7 @@ impl DevlinkSocket {
     ///
     /// [`NetlinkError`] when no socket can be opened, or devices cannot be listed.
     pub fn open() -> Result<Option<DevlinkSocket>, NetlinkError> {
-        let mut family = match GenericFamily::open("devlink") {
-            Err(error) if error.is_without_protocol() => return Ok(None),
-            opened => opened?,
-        };
-        let Some(number) = family.number()? else { return Ok(None) };
+        let Some((mut family, number)) = connect()? else { return Ok(None) };
         let devices =
             family.dump("list devlink's devices", number, &GenericBody::new(CMD_GET), |message| {
                 devlink_part(message).map(|(device, _)| device)
@@ -242,7 +238,9 @@ impl DevlinkSocket {
                     _ => {}
                 });
             match asked {
-                Err(error) if tells_nothing(&error, command, may_administer) => {}
+                Err(error) if tells_nothing(&error, command, may_administer) => {
+                    devlink.no_modes |= command == CMD_ESWITCH_GET && may_administer;
+                }
                 Err(error) => errors.push(error),
                 Ok(()) => errors.extend(unknown.map(|mode| NetlinkError::Malformed {
                     attempt,
@@ -252,54 +250,90 @@ impl DevlinkSocket {
         }
         (devlink, errors)
     }
+}
 
-    /// The embedded switch of one device; `Ok(None)` where its driver has no modes of it, or devlink does not have the device.
-    ///
-    /// # Errors
-    ///
-    /// [`NetlinkError`] when the kernel or the driver does not tell: it takes CAP_NET_ADMIN.
-    pub fn eswitch(&mut self, device: Bdf) -> Result<Option<Eswitch>, NetlinkError> {
-        if !self.has(device) {
-            return Ok(None);
-        }
-        let attempt = format!("read the mode of the embedded switch of {device} with devlink");
-        let (mut found, mut unknown) = (None, None);
-        let body = about(CMD_ESWITCH_GET, device);
-        let asked = self.family.ask(&attempt, self.number, &body, |message| match devlink_part(message) {
+/// devlink's family and its number; `Ok(None)` where the kernel has no devlink, or no generic netlink. No device is asked for it.
+fn connect() -> Result<Option<(GenericFamily, u16)>, NetlinkError> {
+    let mut family = match GenericFamily::open("devlink") {
+        Err(error) if error.is_without_protocol() => return Ok(None),
+        opened => opened?,
+    };
+    Ok(family.number()?.map(|number| (family, number)))
+}
+
+/// The embedded switch of one device; `Ok(None)` where its driver has no modes of it, or devlink does not have the device. No other device
+/// is asked: to list them all takes the lock of each (`devlink_nl_inst_iter_dumpit`), and another NIC's may be held for minutes.
+///
+/// # Errors
+///
+/// [`NetlinkError`] when the kernel or the driver does not tell: it takes CAP_NET_ADMIN.
+pub fn eswitch_of(device: Bdf) -> Result<Option<Eswitch>, NetlinkError> {
+    let Some((mut family, number)) = connect()? else { return Ok(None) };
+    let attempt = format!("read the mode of the embedded switch of {device} with devlink");
+    let (mut found, mut unknown) = (None, None);
+    let asked = family.ask(&attempt, number, &about(CMD_ESWITCH_GET, device), |message| {
+        match devlink_part(message) {
             Some((_, DevlinkPart::Eswitch(eswitch))) => found = Some(eswitch),
             Some((_, DevlinkPart::UnknownMode(mode))) => unknown = Some(mode),
             _ => {}
-        });
-        match asked {
-            Err(error) if tells_nothing(&error, CMD_ESWITCH_GET, process::may_administer_networks()) => {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-            Ok(()) => match unknown {
-                Some(mode) => Err(NetlinkError::Malformed {
-                    attempt,
-                    what: format!("mode {mode} is none that is known here"),
-                }),
-                None => Ok(found),
-            },
         }
-    }
-
-    /// Puts the embedded switch of one device into a mode. Drivers take seconds for it, and more with many VFs; what they say to a
-    /// refusal is in the error.
-    ///
-    /// # Errors
-    ///
-    /// [`NetlinkError`] when the kernel or the driver refuses.
-    pub fn set_eswitch_mode(&mut self, device: Bdf, mode: EswitchMode) -> Result<(), NetlinkError> {
-        let attempt = format!("put the embedded switch of {device} into {mode} mode with devlink");
-        if !self.has(device) {
-            return Err(NetlinkError::Unsupported {
+    });
+    match asked {
+        Err(error) if tells_nothing(&error, CMD_ESWITCH_GET, process::may_administer_networks()) => Ok(None),
+        Err(error) => Err(error),
+        Ok(()) => match unknown {
+            Some(mode) => Err(NetlinkError::Malformed {
                 attempt,
-                detail: Some("devlink does not have the device".to_owned()),
-            });
+                what: format!("mode {mode} is none that is known here"),
+            }),
+            None => Ok(found),
+        },
+    }
+}
+
+/// Puts the embedded switch of one device into a mode, unless `is_given_up` directly before the kernel is asked: then `Ok(false)`. Drivers
+/// take seconds for it; what they say to a refusal is in the error.
+///
+/// # Errors
+///
+/// [`NetlinkError`] when the kernel or the driver refuses.
+pub fn set_eswitch_mode(
+    device: Bdf,
+    mode: EswitchMode,
+    is_given_up: impl FnOnce() -> bool,
+) -> Result<bool, NetlinkError> {
+    let attempt = format!("put the embedded switch of {device} into {mode} mode with devlink");
+    let Some((mut family, number)) = connect()? else {
+        return Err(NetlinkError::Unsupported {
+            attempt,
+            detail: Some("this kernel has no devlink".to_owned()),
+        });
+    };
+    if is_given_up() {
+        return Ok(false);
+    }
+    match family.ask(&attempt, number, &eswitch_setting(device, mode), |_| {}) {
+        Ok(()) => Ok(true),
+        Err(error) => Err(lack(error, process::may_administer_networks())),
+    }
+}
+
+/// An answer to a setting by which a driver says that it cannot, as that. Before Linux 6.4 `bnxt_en` has EPERM for a PF without VFs
+/// (`bnxt/bnxt_vfr.c`, `bnxt_dl_eswitch_mode_set`); by itself the kernel has that for who may not.
+fn lack(error: NetlinkError, may_administer: bool) -> NetlinkError {
+    let with = |detail: Option<String>, else_said: &str| Some(detail.unwrap_or_else(|| else_said.to_owned()));
+    match error {
+        NetlinkError::NoSuchInterface { attempt } => {
+            NetlinkError::Unsupported { attempt, detail: with(None, "devlink does not have the device") }
         }
-        self.family.ask(&attempt, self.number, &eswitch_setting(device, mode), |_| {})
+        NetlinkError::NotPermitted { attempt, detail } if may_administer => NetlinkError::Unsupported {
+            attempt,
+            detail: with(
+                detail,
+                "the driver answers root EPERM; of some it takes a newer kernel without VFs",
+            ),
+        },
+        error => error,
     }
 }
 
@@ -322,6 +356,20 @@ mod tests {
             assert!(nothing(Errno::EOPNOTSUPP, command, false) && nothing(Errno::ENODEV, command, false));
             assert!(!nothing(Errno::EIO, command, true));
         }
+    }
+
+    #[test]
+    fn what_a_driver_answers_root_to_a_setting_is_a_lack() {
+        let told =
+            |errno, may_administer| lack(NetlinkError::answered("set it", errno, None), may_administer);
+        // `bnxt_en` before Linux 6.4, without VFs.
+        let words = told(Errno::EPERM, true).to_string();
+        assert!(told(Errno::EPERM, true).is_unsupported() && words.contains("EPERM"), "{words}");
+        assert!(told(Errno::EPERM, false).is_not_permitted());
+        // A handle that devlink does not have.
+        let words = told(Errno::ENODEV, true).to_string();
+        assert!(words.contains("devlink does not have the device"), "{words}");
+        assert!(!told(Errno::EINVAL, true).is_unsupported());
     }
 
     #[test]

@@ -37,7 +37,7 @@ use penstock_model::{
 };
 
 pub use self::{
-    devlink::{DevlinkPart, DevlinkSocket},
+    devlink::{DevlinkPart, DevlinkSocket, eswitch_of, set_eswitch_mode},
     elsewhere::lowers_of_others,
     error::NetlinkError,
     events::{LinkEvents, Touched},

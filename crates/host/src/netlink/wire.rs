@@ -85,6 +85,10 @@ pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message<'_>, Str
     })
 }
 
+/// What the kernel has for itself for what is not supported (`include/linux/errno.h`), and drivers let out: `bnxt_en` for a firmware that is
+/// too old for a mode of the embedded switch.
+const ENOTSUPP: i32 = 524;
+
 /// What an error or done message says: the error number (`None`: no error) and the kernel's own words.
 pub fn verdict(message: &Message<'_>) -> (Option<Errno>, Option<String>) {
     let code = i32_at(message.payload, 0).unwrap_or(0);
@@ -102,7 +106,11 @@ pub fn verdict(message: &Message<'_>) -> (Option<Errno>, Option<String>) {
         .and_then(|bytes| {
             attributes(bytes).find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG).map(|(_, value)| text(value))
         });
-    let errno = (code != 0).then(|| Errno::from_raw(code.checked_abs().unwrap_or(i32::MAX)));
+    let errno = match code.checked_abs().unwrap_or(i32::MAX) {
+        0 => None,
+        ENOTSUPP => Some(Errno::EOPNOTSUPP),
+        code => Some(Errno::from_raw(code)),
+    };
     (errno, words)
 }
 

@@ -14,6 +14,9 @@ pub struct Devlink {
     /// Why the mode of its embedded switch is not known, where it was asked for: a model names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unread: Option<String>,
+    /// Whether root asked, and the driver tells no mode of the embedded switch. Whoever else asks is not told either way.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_modes: bool,
     /// Its versions (`devlink dev info`).
     #[serde(default, skip_serializing_if = "DevlinkVersions::is_empty")]
     pub versions: DevlinkVersions,

@@ -123,9 +123,10 @@ impl FunctionAction {
             | Self::SetMac { .. }
             | Self::SetMtu { .. }
             | Self::SetSwitchMode { .. }
-            | Self::SetEswitchMode { .. }
             | Self::ResetFunction { .. } => true,
-            Self::SetVfCount { .. }
+            // What the model says of VFs is for the mode that it names: the rest does not go on in another one.
+            Self::SetEswitchMode { .. }
+            | Self::SetVfCount { .. }
             | Self::SetDriver { .. }
             | Self::Rename { .. }
             | Self::SetLink { .. }

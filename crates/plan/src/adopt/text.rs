@@ -5,7 +5,7 @@ use std::fmt::Write;
 use penstock_model::{
     Bdf, Boot, ByteSize, DiskFormat, Firmware, GuestName, Inside, InterfaceRoute, Inventory, Mac, Mtu,
     NicMatch, READY_WITHIN, VfKey, VfSettings, VfValue, Vm,
-    inventory::{EswitchMode, Pf, SwitchMode, VfState},
+    inventory::{EswitchMode, KnownMode, Pf, SwitchMode, VfState},
     yaml::{FlowMapping, flow_list, quoted},
 };
 
@@ -13,7 +13,6 @@ use super::{Adopted, AdoptedDrive, Draft, Form, checks_by_default};
 use crate::{
     action::{GuestDefinition, GuestFunction},
     drivers::VFIO,
-    eswitch::{KnownMode, known_mode},
 };
 
 /// Whether a machine may be called so.
@@ -46,7 +45,7 @@ pub fn nic(adopted: &Adopted<'_>, matching: NicMatch, out: &mut String) {
         SwitchMode::Vepa => out.push_str("    loopback: off\n"),
         SwitchMode::Switchdev | SwitchMode::Unreported => {}
     }
-    if known_mode(pf) == KnownMode::Is(EswitchMode::Switchdev) {
+    if pf.known_mode() == KnownMode::Is(EswitchMode::Switchdev) {
         out.push_str("    eswitch: switchdev\n");
     }
     if let Some(found) = &pf.interface {

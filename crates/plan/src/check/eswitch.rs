@@ -21,7 +21,9 @@ pub fn act(pf: &mut Pf, mode: EswitchMode) {
     match mode {
         EswitchMode::Switchdev | EswitchMode::SwitchdevInactive => pf.switch_mode = SwitchMode::Switchdev,
         EswitchMode::Legacy if pf.switch_mode == SwitchMode::Switchdev => {
-            pf.switch_mode = SwitchMode::Unreported;
+            // These come back with it on: mlx5/core/esw/legacy.c, ice/ice_main.c, bnxt/bnxt.c.
+            let reports = matches!(pf.driver.as_deref(), Some("mlx5_core" | "ice" | "bnxt_en"));
+            pf.switch_mode = if reports { SwitchMode::Veb } else { SwitchMode::Unreported };
         }
         EswitchMode::Legacy => {}
     }
@@ -57,13 +59,25 @@ pub fn wrong(name: &NicName, nic: &Nic, before: &Pf, after: &Pf) -> Option<Strin
         .then(|| format!("the embedded switch of {name} is in {is} mode, and is to be in {wanted}"))
 }
 
-/// Whether a driver refuses to set an attribute at the PF in the mode that the model wants, or else in the one that there is.
-pub fn refuses(nic: &Nic, pf: &Pf, attribute: &VfAttribute) -> bool {
-    let mode = nic.eswitch.map(|wanted| wanted.mode()).or_else(|| mode(pf));
-    if matches!(mode, None | Some(EswitchMode::Legacy)) {
-        return false;
+/// Whether a VF lacks an attribute because of switchdev mode: a driver refuses to set it at the PF in the mode that the model wants, or
+/// else in the one that there is. One that is to be off is so without.
+pub enum InSwitchdev {
+    /// It may be set.
+    Settable,
+    /// It is refused.
+    Refused,
+    /// It is refused, and off is what the VF has.
+    OffAnyway,
+}
+
+/// What a driver does with an attribute.
+pub fn in_switchdev(nic: &Nic, pf: &Pf, attribute: &VfAttribute) -> InSwitchdev {
+    let wanted = nic.eswitch.map(|wanted| wanted.mode());
+    let is = mode(pf);
+    if matches!(wanted.or(is), None | Some(EswitchMode::Legacy)) {
+        return InSwitchdev::Settable;
     }
-    match pf.driver.as_deref() {
+    let refuses = match pf.driver.as_deref() {
         Some("ice") => matches!(attribute, VfAttribute::Trust(_)),
         Some("mlx5_core") => match attribute {
             VfAttribute::Trust(_) | VfAttribute::Spoofchk(_) => true,
@@ -71,5 +85,13 @@ pub fn refuses(nic: &Nic, pf: &Pf, attribute: &VfAttribute) -> bool {
             _ => false,
         },
         _ => false,
+    };
+    // Whether it comes to the mode is only seen then.
+    let unsure = wanted.is_some() && wanted != is && nic.best_effort.contains("eswitch");
+    match attribute {
+        _ if !refuses => InSwitchdev::Settable,
+        VfAttribute::Trust(false) | VfAttribute::Spoofchk(false) => InSwitchdev::OffAnyway,
+        _ if unsure => InSwitchdev::Settable,
+        _ => InSwitchdev::Refused,
     }
 }

@@ -2,7 +2,7 @@
 
 use penstock_model::{Bdf, FunctionName, FunctionOwners, Inventory, Model, NicName, VfAttribute, VfIndex};
 
-use super::eswitch;
+use super::eswitch::{InSwitchdev, in_switchdev};
 
 /// Whether the model lets an attribute go that the driver of `pf` was seen not to set, or refuses in switchdev mode. A MAC is never let go.
 pub fn excused(
@@ -16,8 +16,12 @@ pub fn excused(
 ) -> bool {
     let seen = inventory.capabilities.get(&pf).and_then(|seen| seen.lack_of(attribute));
     let found = inventory.pf(pf);
-    let in_switchdev = found.is_some_and(|found| eswitch::refuses(&model.nics[nic], found, attribute));
-    if matches!(attribute, VfAttribute::Mac(_)) || (seen.is_none() && !in_switchdev) {
+    let refused = match found.map(|found| in_switchdev(&model.nics[nic], found, attribute)) {
+        Some(InSwitchdev::OffAnyway) => return true,
+        Some(InSwitchdev::Refused) => true,
+        Some(InSwitchdev::Settable) | None => false,
+    };
+    if matches!(attribute, VfAttribute::Mac(_)) || (seen.is_none() && !refused) {
         return false;
     }
     let name = FunctionName { nic: nic.clone(), vf: Some(index) };

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use penstock_model::{
     Bdf, DataPath, GuestName, Inventory, Mac, NicName, VfAttribute, VfIndex,
     inventory::{
-        FoundGuest, Interface, NvmeController, NvmeVirtualization, Pf, PresentVf, Sriov, SwitchMode, Vf,
-        VfState,
+        EswitchMode, FoundGuest, Interface, NvmeController, NvmeVirtualization, Pf, PresentVf, Sriov,
+        SwitchMode, Vf, VfState,
     },
 };
 
@@ -53,6 +53,8 @@ pub struct Machine {
     ready: HashSet<GuestName>,
     /// PFs whose link was waited for, and for which guest.
     linked: HashSet<(Bdf, Option<GuestName>)>,
+    /// PFs whose embedded switch came back to legacy mode in this plan.
+    came_back: HashSet<Bdf>,
     /// Functions of which the way back restores how the host used their interface.
     restored: HashSet<Bdf>,
 }
@@ -98,6 +100,7 @@ impl Machine {
             touched: HashSet::new(),
             ready: HashSet::new(),
             linked: HashSet::new(),
+            came_back: HashSet::new(),
             restored: HashSet::new(),
             inventory: inventory.clone(),
         }
@@ -218,6 +221,11 @@ impl Machine {
     /// Whether the VFs of `pf` were made in this plan.
     pub fn made_here(&self, pf: Bdf) -> bool {
         self.touched.contains(&pf)
+    }
+
+    /// Whether the embedded switch of `pf` came back to legacy mode in this plan.
+    pub fn came_back(&self, pf: Bdf) -> bool {
+        self.came_back.contains(&pf)
     }
 
     /// Whether `function` was bound in this plan.
@@ -345,6 +353,9 @@ impl Machine {
             Action::Function(FunctionAction::SetEswitchMode { pf, mode }) => {
                 if let Some(pf) = self.seat(*pf).and_then(|seat| self.inventory.pfs.get_mut(seat.pf)) {
                     eswitch::act(pf, *mode);
+                }
+                if *mode == EswitchMode::Legacy {
+                    self.came_back.insert(*pf);
                 }
             }
             Action::Guest(GuestAction::DefineGuest(definition)) => {

@@ -237,6 +237,10 @@ fn restoring(machine: &Machine, model: &Model, action: &Action) -> WayBack {
         Action::Function(FunctionAction::SetSwitchMode { pf, .. }) => {
             match machine.pf(*pf).map(|found| found.switch_mode) {
                 None | Some(SwitchMode::Unreported) => WayBack::None,
+                // What a driver comes back to is not what anybody had set.
+                Some(mode @ SwitchMode::Veb) if machine.came_back(*pf) => {
+                    May(FunctionAction::SetSwitchMode { pf: *pf, mode }.into())
+                }
                 Some(mode) => Must(FunctionAction::SetSwitchMode { pf: *pf, mode }.into()),
             }
         }

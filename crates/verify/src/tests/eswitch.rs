@@ -11,6 +11,7 @@ use super::world::{MODEL, World, world_of};
 fn machine(wanted: &str, devlink: Option<Devlink>) -> World {
     let mut world = world_of(&MODEL.replace("loopback: true", wanted));
     world.inventory.pfs[0].devlink = devlink;
+    world.inventory.pfs[0].driver = Some("ice".to_owned());
     world
 }
 
@@ -61,11 +62,34 @@ fn what_could_not_be_asked_is_not_known() {
 
 #[test]
 fn a_driver_without_modes_is_as_legacy_is() {
-    let without = || Some(Devlink::default());
-    let (outcome, seen) = judged(&machine("eswitch: legacy", without()));
-    assert_eq!((outcome, &seen[..]), (Outcome::Pass, "driver igb has no modes of the embedded switch"));
-    assert_eq!(judged(&machine("eswitch: switchdev", without())).0, Outcome::Unsupported);
-    let lenient = machine("eswitch: switchdev\n    best_effort: [eswitch]", without());
+    // igb has none, whoever asks; what another has is known when root has asked.
+    for (driver, no_modes) in [("igb", false), ("octeontx2", true)] {
+        let with = |wanted: &str| {
+            let mut world = machine(wanted, Some(Devlink { no_modes, ..Devlink::default() }));
+            world.inventory.pfs[0].driver = Some(driver.to_owned());
+            world
+        };
+        let (outcome, seen) = judged(&with("eswitch: legacy"));
+        assert_eq!(outcome, Outcome::Pass);
+        assert_eq!(seen, format!("driver {driver} has no modes of the embedded switch"));
+        assert_eq!(judged(&with("eswitch: switchdev")).0, Outcome::Unsupported);
+    }
+    let mut lenient = machine("eswitch: switchdev\n    best_effort: [eswitch]", None);
+    lenient.inventory.pfs[0].driver = Some("igb".to_owned());
     let verdicts = lenient.verify();
     assert!(verdicts.iter().find(|verdict| verdict.attribute == "eswitch").unwrap().holds());
+}
+
+#[test]
+fn who_is_not_told_whether_there_are_modes_does_not_know_it() {
+    let with = |driver: &str, no_modes| {
+        let mut world = machine("eswitch: legacy", Some(Devlink { no_modes, ..Devlink::default() }));
+        world.inventory.pfs[0].driver = Some(driver.to_owned());
+        judged(&world)
+    };
+    // A scan without root.
+    assert_eq!(with("octeontx2", false).0, Outcome::Unknown);
+    // mlx5_core before Linux 6.0, without VFs.
+    let (outcome, seen) = with("mlx5_core", true);
+    assert!(outcome == Outcome::Unknown && seen.contains("tells none now"), "{seen}");
 }
