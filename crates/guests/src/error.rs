@@ -12,7 +12,7 @@ use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName, Mac, NicName};
 use thiserror::Error;
 
 use crate::{
-    containers::{config::ConfigError, ids::Ids},
+    containers::{config::ConfigError, dns::NoFile, ids::Ids},
     realtime::RealtimeError,
     vms::{MOST_FUNCTIONS, VirshError},
     words::listed,
@@ -177,14 +177,14 @@ pub enum GuestError {
         /// What `ip` said, or which program is missing.
         why: String,
     },
-    /// An interface was to have a lease, and has none.
-    #[error("guest {guest} cannot run: its interface {interface} has no lease: {why}")]
+    /// An interface was to have a lease, and nobody inside can ask for it.
+    #[error("guest {guest} cannot run: nobody in it can ask for a lease for {interface}: {why}")]
     NoLease {
         /// The container whose interface it is.
         guest: GuestName,
         /// The interface inside.
         interface: InterfaceName,
-        /// What the client said, or that there is none.
+        /// Which program is missing, or what the shell inside said.
         why: String,
     },
     /// Name servers were asked for, and there is no file in its root that they could be mounted over.
@@ -195,7 +195,7 @@ pub enum GuestError {
         /// The path of its `resolv.conf`, as the host has it.
         path: String,
         /// What is there instead of a file.
-        why: String,
+        why: NoFile,
     },
     /// A device of the model is not there, or is none.
     #[error("guest {guest} cannot be given the device {path}: {why}")]

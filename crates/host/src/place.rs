@@ -48,6 +48,13 @@ pub trait Place: Send + Sync {
     }
 }
 
+impl PlaceError {
+    /// Whether there is no such file there. Under another kernel only the words of its own error tell.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, PlaceError::File { why, .. } if why.contains("No such file or directory"))
+    }
+}
+
 /// Why a place could not be asked.
 #[derive(Debug, Error)]
 pub enum PlaceError {

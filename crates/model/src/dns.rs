@@ -22,8 +22,12 @@ pub const MOST_SERVERS: usize = 3;
 /// glibc before 2.26 looks names up in no more domains (`MAXDNSRCH`).
 pub const MOST_DOMAINS: usize = 6;
 
-/// The most characters of all domains with the spaces between them: musl leaves out longer lines (`resolvconf.c`, a buffer of 256).
-pub const MOST_DOMAIN_CHARACTERS: usize = 255;
+/// The most characters of all domains with the spaces between them: musl leaves out a line of more than 255 bytes (`resolvconf.c`), of which
+/// `search ` and the line's end are 8.
+pub const MOST_DOMAIN_CHARACTERS: usize = 247;
+
+/// What stands between two words.
+const BLANKS: [char; 2] = [' ', '\t'];
 
 /// How programs in a guest resolve names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -60,16 +64,18 @@ pub struct ResolverFile {
 }
 
 impl ResolverFile {
-    /// Reads a file as glibc does (`resolv/res_init.c`): a keyword begins its line, and white space ends it.
+    /// Reads a file as glibc does (`resolv/res_init.c`): a keyword begins its line; a blank or a tab ends a word, and nothing else but the end
+    /// of the line does, so that a carriage return is a part of one; a keyword without a word says nothing.
     pub fn read(text: &str) -> ResolverFile {
         let mut file = ResolverFile::default();
-        for line in text.lines() {
-            let Some((keyword, rest)) = line.split_once([' ', '\t']) else { continue };
-            let mut rest = rest.split_whitespace().map(str::to_owned);
+        for line in text.split('\n') {
+            let Some((keyword, rest)) = line.split_once(BLANKS) else { continue };
+            let mut words = rest.split(BLANKS).filter(|word| !word.is_empty()).map(str::to_owned).peekable();
             match keyword {
-                "nameserver" => file.servers.extend(rest.next()),
-                "search" => file.search = rest.collect(),
-                "domain" => file.search = rest.next().into_iter().collect(),
+                _ if words.peek().is_none() => {}
+                "nameserver" => file.servers.extend(words.next()),
+                "search" => file.search = words.collect(),
+                "domain" => file.search = words.take(1).collect(),
                 _ => {}
             }
         }
@@ -87,10 +93,12 @@ impl ResolverFile {
         read.eq(servers.iter().copied().map(Some))
     }
 
-    /// Whether names are looked up in these domains, in this order. Case is nothing in a name (RFC 4343).
+    /// Whether names are looked up in these domains, in this order. Case is nothing in a name (RFC 4343), and `.` is no domain:
+    /// systemd-resolved writes it where it has none.
     pub fn searches(&self, domains: &[SearchDomain]) -> bool {
-        self.search.len() == domains.len()
-            && self.search.iter().zip(domains).all(|(word, domain)| word.eq_ignore_ascii_case(&domain.0))
+        let words = self.search.iter().filter(|word| *word != ".");
+        words.clone().count() == domains.len()
+            && words.zip(domains).all(|(word, domain)| word.eq_ignore_ascii_case(&domain.0))
     }
 }
 
@@ -204,6 +212,29 @@ mod tests {
         assert!(!file.asks(&["192.0.2.1".parse().unwrap()]), "one more is asked");
         assert_eq!(ResolverFile::read("search a b\ndomain c d\n").search, ["c"]);
         assert_eq!(ResolverFile::read(""), ResolverFile::default());
+        assert_eq!(
+            ResolverFile::read("search a\nsearch\nsearch \t\ndomain \n").search,
+            ["a"],
+            "nothing is said"
+        );
+        let none = ResolverFile::read("search .\n");
+        assert!(none.searches(&[]) && !none.searches(&domains(&["lan"])), "{none:?}");
+    }
+
+    /// glibc knows no line ends but `\n` and no spaces but these two: what follows an address makes it none.
+    #[test]
+    fn other_white_space_is_a_part_of_a_word() {
+        for (text, server) in [
+            ("nameserver 192.0.2.1\r\n", "192.0.2.1\r"),
+            ("nameserver 192.0.2.1\u{b}x\n", "192.0.2.1\u{b}x"),
+            ("nameserver 192.0.2.1\u{a0}\n", "192.0.2.1\u{a0}"),
+        ] {
+            let file = ResolverFile::read(text);
+            assert_eq!(file.servers, [server]);
+            assert!(!file.asks(&["192.0.2.1".parse().unwrap()]), "{server:?}");
+        }
+        assert!(!ResolverFile::read("search lan\r\n").searches(&domains(&["lan"])));
+        assert!(!ResolverFile::read("nameserver 192.0.2.1\r").is_stub());
     }
 
     #[test]

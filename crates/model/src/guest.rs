@@ -57,6 +57,11 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Whether Penstock gives it its name servers at its start. Another VM sets its resolver up by itself.
+    pub fn starts_with_dns(&self) -> bool {
+        self.kind == GuestKind::Container || self.vm.boot == Boot::Builtin
+    }
+
     /// How much memory it gets as a VM, in bytes.
     pub fn vm_memory(&self) -> u64 {
         self.memory.unwrap_or(VM_MEMORY).0

@@ -66,7 +66,8 @@ pub fn define(
             .collect(),
         drives,
         nics,
-        dns: guest.dns.clone(),
+        // Another VM sets its resolver up by itself: Penstock only makes files for it.
+        dns: guest.dns.clone().filter(|_| guest.starts_with_dns()),
     }
 }
 

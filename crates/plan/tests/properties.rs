@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use external::handed_over;
 use nix::time::{ClockId, clock_gettime};
 use penstock_model::{
-    Bdf, ByteSize, GuestKind, GuestName, Inventory, Model, Mtu,
+    Bdf, ByteSize, Dns, GuestKind, GuestName, Inventory, Model, Mtu,
     inventory::{EswitchMode, Master, Pf, PresentVf, SwitchMode},
 };
 use penstock_plan::{
@@ -468,6 +468,26 @@ proptest! {
             let twice = format!("{} is given to ", function.function);
             let findings = check(&model, &inventory, &damaged);
             prop_assert!(findings.iter().any(|finding| finding.message.starts_with(&twice)), "step {} of\n{made}", later + 1);
+        }
+    }
+
+    #[test]
+    fn name_servers_that_are_not_the_models_are_found(seed: u64) {
+        let (model, inventory) = machine(seed, &SMALL);
+        let made = plan(&model, &inventory).unwrap();
+        for position in 0..made.steps.len() {
+            let mut name = None;
+            let damaged = damaged(&made, |plan| {
+                if let Action::Guest(GuestAction::DefineGuest(definition)) = &mut plan.steps[position].action {
+                    name = Some(definition.guest.clone());
+                    let other = Dns { servers: vec!["203.0.113.66".parse().unwrap()], search: Vec::new() };
+                    definition.dns = definition.dns.is_none().then_some(other);
+                }
+            });
+            let Some(name) = name else { continue };
+            let said = format!("guest {name} is defined with other name servers than the model gives it");
+            let findings = check(&model, &inventory, &damaged);
+            prop_assert!(findings.iter().any(|finding| finding.message == said), "step {} of\n{made}", position + 1);
         }
     }
 

@@ -205,6 +205,8 @@ fn units_have_no_line_that_systemd_does_not_know() {
         "DNS",
         "Domains",
         "DHCP",
+        "UseDNS",
+        "UseDomains",
     ];
     let mut model = published();
     model.guests["rt-2"].functions[3].dhcp = true;
@@ -213,7 +215,9 @@ fn units_have_no_line_that_systemd_does_not_know() {
     assert_eq!(units.len(), 10, "two for each of five functions");
     for unit in units {
         for line in unit.text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let good = matches!(line, "[Match]" | "[Link]" | "[Network]" | "[Route]")
+            let sections =
+                ["[Match]", "[Link]", "[Network]", "[DHCPv4]", "[DHCPv6]", "[IPv6AcceptRA]", "[Route]"];
+            let good = sections.contains(&line)
                 || line.split_once('=').is_some_and(|(key, value)| known.contains(&key) && !value.is_empty());
             assert!(good, "{}: {line}", unit.path);
         }
@@ -225,7 +229,21 @@ fn units_have_no_line_that_systemd_does_not_know() {
             "{}",
             unit.path
         );
+        // Servers and domains of others would stand beside those of the model.
+        for (section, is_there) in [
+            ("DHCPv4", unit.path.ends_with("eth3.network")),
+            ("DHCPv6", unit.path.ends_with(".network")),
+            ("IPv6AcceptRA", unit.path.ends_with(".network")),
+        ] {
+            let refused = format!("\n\n[{section}]\nUseDNS=no\nUseDomains=no\n");
+            assert_eq!(unit.text.contains(&refused), is_there, "{}: {}", unit.path, unit.text);
+        }
     }
+    model.guests["rt-2"].dns = None;
+    assert!(
+        render(&model, None).unwrap().iter().all(|file| !file.text.contains("UseDNS")),
+        "nothing is said of them"
+    );
 }
 
 #[test]

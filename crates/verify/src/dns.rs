@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
-use penstock_host::{Place, chain};
+use penstock_host::{Place, PlaceError, chain};
 use penstock_model::{
     Dns, GuestName, Outcome,
     dns::{RESOLV_CONF, RESOLVED_CONF, ResolverFile, words},
+    text::is_hidden,
 };
 
 use super::{
@@ -26,6 +27,7 @@ pub fn judge(observation: &Observation<'_>, name: &GuestName, dns: &Dns, page: &
         observation.place(name).ok_or_else(|| Unobserved::Unknown("it cannot be looked into".to_owned()))
     });
     let file = place.and_then(|place| read(place, dns));
+    let wanted = |words: String| if words.is_empty() { "none".to_owned() } else { words };
     let mut put = |item: &str, wanted: String, seen: Result<(String, bool), Unobserved>| {
         let (seen, outcome) = match seen {
             Ok((_, true)) => (wanted.clone(), Outcome::Pass),
@@ -36,24 +38,31 @@ pub fn judge(observation: &Observation<'_>, name: &GuestName, dns: &Dns, page: &
     };
     let servers = file.as_ref().map(|file| (shown(&file.servers), file.asks(&dns.servers)));
     put("servers", words(&dns.servers), servers.map_err(Clone::clone));
-    if !dns.search.is_empty() {
-        let search = file.as_ref().map(|file| (shown(&file.search), file.searches(&dns.search)));
-        put("search", words(&dns.search), search.map_err(Clone::clone));
-    }
+    // Where the model has none, none is wanted: one that somebody else adds decides where a name without a dot leads.
+    let search = file.as_ref().map(|file| (shown(&file.search), file.searches(&dns.search)));
+    put("search", wanted(words(&dns.search)), search.map_err(Clone::clone));
 }
 
 fn read(place: &dyn Place, dns: &Dns) -> Result<ResolverFile, Unobserved> {
-    let at = |path: &str| {
-        let bytes = place.read(path, LIMIT).map_err(|error| Unobserved::Unknown(chain(&error)))?;
-        Ok(ResolverFile::read(&String::from_utf8_lossy(&bytes)))
+    let at = |path: &str| -> Result<ResolverFile, PlaceError> {
+        Ok(ResolverFile::read(&String::from_utf8_lossy(&place.read(path, LIMIT)?)))
     };
-    let file = at(RESOLV_CONF)?;
-    if file.is_stub() && !dns.servers.iter().all(IpAddr::is_loopback) { at(RESOLVED_CONF) } else { Ok(file) }
+    let unknown = |error: PlaceError| Unobserved::Unknown(chain(&error));
+    // Without it a resolver asks a server on the guest itself. Where systemd-resolved says nothing, it is not known whom it asks.
+    let file = at(RESOLV_CONF).map_err(|error| match error.is_missing() {
+        true => Unobserved::Absent(format!("there is no {RESOLV_CONF}")),
+        false => unknown(error),
+    })?;
+    if !file.is_stub() || dns.servers.iter().all(IpAddr::is_loopback) {
+        return Ok(file);
+    }
+    at(RESOLVED_CONF).map_err(unknown)
 }
 
 /// Words of a file that anybody may have written, as they can be shown.
 fn shown(words: &[String]) -> String {
-    let clean = |word: &String| word.chars().filter(|c| !c.is_control()).take(64).collect::<String>();
+    let visible = |c: char| if is_hidden(c) { char::REPLACEMENT_CHARACTER } else { c };
+    let clean = |word: &String| word.chars().map(visible).take(64).collect::<String>();
     let mut all: Vec<String> = words.iter().take(SHOWN).map(clean).collect();
     all.extend((words.len() > SHOWN).then(|| "...".to_owned()));
     if all.is_empty() { "none".to_owned() } else { all.join(" ") }

@@ -41,7 +41,7 @@ pub mod config;
 mod confinement;
 pub mod devices;
 mod dhcp;
-mod dns;
+pub mod dns;
 mod finish;
 pub mod ids;
 mod interfaces;

@@ -5,7 +5,7 @@ use penstock_plan::ExecuteError;
 
 use super::GuestError;
 use crate::{
-    containers::ids::Ids,
+    containers::{dns::NoFile, ids::Ids},
     vms::{VirshError, apparmor},
 };
 
@@ -84,13 +84,13 @@ impl GuestError {
             GuestError::NoRoute { .. } => "it takes the host's programs nsenter (util-linux) and ip (iproute2), and an address of the \
                 interface in the gateway's network; IPv6 takes a kernel that has it"
                 .to_owned(),
-            GuestError::NoLease { interface, .. } => format!(
-                "`address: dhcp` takes a DHCP server that {interface} reaches, and inside a client and ip: udhcpc (Debian: udhcpc or busybox), \
-                 dhcpcd (dhcpcd-base) or dhclient (isc-dhcp-client), and iproute2; or write an `address`"
-            ),
-            GuestError::NoDns { path, .. } => format!(
-                "Penstock writes nothing into a root of its own, and mounts a file over one that is there: `rm -f {path} && touch {path}` \
-                 makes it, or leave `dns` out of the model and let the root set its resolver up"
+            GuestError::NoLease { .. } => "`address: dhcp` takes a shell inside, ip (Debian: iproute2) and a client: udhcpc (udhcpc or busybox), \
+                                           dhcpcd (dhcpcd-base) or dhclient (isc-dhcp-client); or write an `address`"
+                .to_owned(),
+            GuestError::NoDns { path, why, .. } => format!(
+                "Penstock writes nothing into a root of its own, and mounts a file over one that is there: {}; or leave `dns` out of the model and \
+                 let the root set its resolver up",
+                to_have_a_file(path, why)
             ),
             GuestError::NoDevice { path, .. } => {
                 format!("see `ls -lL {path}`, and `ls -l /dev/disk/by-id` for names that survive renumbering")
@@ -198,6 +198,21 @@ impl GuestError {
                 Some(hint),
             ) => ExecuteError::Missing { what: format!("could not {attempt}: {}", chain(&self)), hint },
             _ => ExecuteError::Failed { attempt: format!("could not {attempt}"), source: Box::new(self) },
+        }
+    }
+}
+
+/// How a root comes to have a file at this path. A command is only told where nothing on the way to the file leads out of the root, and it
+/// removes nothing but a link.
+fn to_have_a_file(path: &str, why: &NoFile) -> String {
+    let path = quoted_where_needed(path);
+    match why {
+        NoFile::Missing => format!("`touch {path}` makes it"),
+        NoFile::Link(_) => format!("`rm {path} && touch {path}` makes it"),
+        NoFile::Other | NoFile::Unseen(_) => format!("make {path} a regular file"),
+        NoFile::LinkedDirectory { directory, .. } | NoFile::NoDirectory(directory) => {
+            let directory = quoted_where_needed(directory);
+            format!("make {directory} a directory of its own, with a regular file resolv.conf in it")
         }
     }
 }

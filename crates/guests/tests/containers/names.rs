@@ -1,12 +1,16 @@
 //! Name servers inside containers, and that nobody else has them.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    process::Command as Program,
+};
 
 use penstock_host::Place;
 use penstock_model::Dns;
 use penstock_plan::action::GuestDefinition;
 
-use crate::bench::{Bench, shell, small_root};
+use crate::bench::{Bench, shell, small_root, until};
 
 const WANTED: &str = "nameserver 10.7.7.53\nnameserver fd07::53\nsearch lab.example lan\n";
 
@@ -27,26 +31,36 @@ fn is_there(place: &impl Place) {
 /// With the default root: there before the first process, and the container's alone.
 pub fn default_root() {
     let bench = Bench::new();
-    let hosts = || fs::read("/etc/resolv.conf").ok();
-    let before = hosts();
+    // The host's may change at any time, but not to what is written here.
+    let hosts = || fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let init = ["/bin/sh", "-c", "cat /etc/resolv.conf >/run/seen; exec sleep 1000"];
     let init = init.map(str::to_owned).to_vec();
     let definition = GuestDefinition { dns: dns(), init, ..bench.guest("names", 0) };
     let place = bench.start(&definition);
     is_there(&place);
-    assert!(shell(&place, "cat /run/seen").1.ends_with(WANTED), "its first process had it");
+    until("its first process had it", || shell(&place, "cat /run/seen").1.ends_with(WANTED));
     assert_eq!(
         shell(&place, "echo nameserver 203.0.113.66 >/etc/resolv.conf").0,
         0,
         "it is the container's own"
     );
-    assert_eq!(hosts(), before, "the host's is as it was");
+    let host = hosts();
+    assert!(!host.contains("203.0.113.66") && !host.contains(WANTED), "the host's is its own: {host}");
     bench.stop(&definition);
 
     // What nothing is said of any more is the host's again.
     let definition = GuestDefinition { dns: None, ..definition };
+    let before = hosts();
     let place = bench.start(&definition);
-    assert_eq!(place.read("/etc/resolv.conf", 1 << 16).ok(), before);
+    let inside = place.read("/etc/resolv.conf", 1 << 16).map(|bytes| String::from_utf8(bytes).unwrap());
+    // What not everybody may read is not copied.
+    let mode = fs::metadata("/etc/resolv.conf").map(|data| data.permissions().mode());
+    if mode.is_ok_and(|mode| mode & 0o004 != 0) {
+        let inside = inside.unwrap();
+        assert!(inside == before || inside == hosts(), "{inside}");
+    } else {
+        assert!(inside.is_err(), "{inside:?}");
+    }
     bench.stop(&definition);
     bench.is_back(0);
 }
@@ -74,11 +88,22 @@ pub fn own_root() {
     assert_eq!(fs::read_to_string(&secret).unwrap(), "the host's");
     bench.is_back(0);
 
+    // Nobody waits for whoever writes into a pipe.
+    fs::remove_file(&file).unwrap();
+    assert!(Program::new("mkfifo").arg(&file).status().unwrap().success());
+    let why = bench.refused(&definition);
+    assert!(why.contains("it is no regular file"), "{why}");
+    bench.is_back(0);
+
     fs::remove_file(&file).unwrap();
     fs::write(&file, "nameserver 192.0.2.1\n").unwrap();
     let place = bench.start(&definition);
     is_there(&place);
     assert_ne!(shell(&place, "echo x >/etc/resolv.conf").0, 0, "it is read-only");
+    let (_, mounts) = shell(&place, "cat /proc/self/mountinfo");
+    let mount = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/etc/resolv.conf"));
+    let options = mount.and_then(|line| line.split(' ').nth(5)).unwrap_or_else(|| panic!("{mounts}"));
+    assert!(options.split(',').any(|option| option == "ro"), "{options}");
     bench.stop(&definition);
     bench.is_back(0);
     assert_eq!(fs::read_to_string(&file).unwrap(), "nameserver 192.0.2.1\n");

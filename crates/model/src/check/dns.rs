@@ -12,16 +12,21 @@ use crate::{
 
 /// How a guest resolves names, as it is written at `path`. Of what was reported nothing more is said.
 pub(super) fn build(
-    (guest, kind, boot, generate): (&GuestName, GuestKind, &Boot, &[Generate]),
+    (guest, kind, boot): (&GuestName, GuestKind, &Boot),
+    (generate, has_functions): (&[Generate], bool),
     document: Option<DnsDocument>,
     path: &Path,
     all: &AllWritten,
     messages: &mut Vec<Diagnostic>,
 ) -> Option<Dns> {
     let DnsDocument { servers, search } = document?;
-    if kind == GuestKind::Vm && *boot != Boot::Builtin && !generate.iter().any(says_dns) {
+    if kind == GuestKind::Vm
+        && *boot != Boot::Builtin
+        && !generate.iter().any(|file| says_dns(file, has_functions))
+    {
         let text = format!("`dns` has no effect on {guest}: what it boots sets its resolver up by itself");
-        let hint = "leave it out and set it inside, or have `generate` make a file that says it: `networkd`, `json` or a template of your own";
+        let hint = "leave it out and set it inside, or have `generate` make a file that says it: `json`, a template of your own, or, for a guest \
+                    with `functions`, `networkd`";
         messages.push(Diagnostic::error(path.clone(), text).at_key().with_hint(hint));
         return None;
     }
@@ -70,10 +75,11 @@ pub(super) fn build(
     Some(Dns { servers: addresses, search })
 }
 
-/// Whether a file that is made for a guest can say it.
-fn says_dns(file: &Generate) -> bool {
+/// Whether a file that is made for a guest can say it. Those of systemd-networkd are of functions: without one there is no file.
+fn says_dns(file: &Generate, has_functions: bool) -> bool {
     match file.template {
-        Template::Networkd | Template::Json | Template::File { .. } => true,
+        Template::Networkd => has_functions,
+        Template::Json | Template::File { .. } => true,
         Template::CHeader => false,
     }
 }

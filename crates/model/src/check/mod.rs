@@ -330,7 +330,8 @@ fn build_guest(
         &path,
         messages,
     );
-    let dns = dns::build((name, kind, &vm.boot, &generate), document.dns, &path.join("dns"), all, messages);
+    let says = (&generate[..], !functions.is_empty());
+    let dns = dns::build((name, kind, &vm.boot), says, document.dns, &path.join("dns"), all, messages);
     Guest {
         kind,
         cpus: document.cpus,

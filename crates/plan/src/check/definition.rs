@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use penstock_model::{CpuSet, Guest, GuestKind, Inventory, Model, Root};
+use penstock_model::{Boot, CpuSet, Guest, GuestKind, Inventory, Model, Root};
 
 use crate::action::GuestDefinition;
 
@@ -33,6 +33,10 @@ pub fn defined(
         && definition.vm.is_some() == is_vm;
     if !same {
         wrong.push(format!("guest {name} is defined otherwise than the model says"));
+    }
+    let wanted = guest.dns.as_ref().filter(|_| !is_vm || guest.vm.boot == Boot::Builtin);
+    if definition.dns.as_ref() != wanted {
+        wrong.push(format!("guest {name} is defined with other name servers than the model gives it"));
     }
     let foreign: BTreeSet<u32> = model
         .guests

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Board, ByteSize, CpuSet, Dns, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName,
+    Bdf, Board, Boot, ByteSize, CpuSet, DiskFormat, Dns, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName,
     Inside, InterfaceAddress, InterfaceRoute, Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch,
     NicName, PortVlans, RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId, VlanProtocol,
     WantedEswitch,
@@ -308,6 +308,9 @@ pub fn machine(seed: u64, size: &Size) -> (Model, Inventory) {
             guest.pin = Some(CpuSet((first..first + 2).collect()));
         }
         guest.vm.ready_within = 60;
+        if dice.once_in(3) {
+            guest.vm.boot = Boot::Disk { path: format!("/srv/{name}.img"), format: DiskFormat::Raw };
+        }
         guest.vm.inside = [Inside::Agent, Inside::Console, Inside::None][dice.below(3) as usize];
         guest.vm.emulator = dice.some(4, CpuSet((0..2).collect()));
         let search = dice.some(2, "lab.example").into_iter().map(|domain| domain.parse().unwrap()).collect();

@@ -333,7 +333,11 @@ impl Place for Inside {
     }
 
     fn read(&self, path: &str, limit: usize) -> Result<Vec<u8>, PlaceError> {
-        let text = self.files.get(path).ok_or_else(|| self.gone())?;
+        let text = self.files.get(path).ok_or_else(|| PlaceError::File {
+            place: self.describe(),
+            path: path.to_owned(),
+            why: std::io::Error::from_raw_os_error(2).to_string(),
+        })?;
         Ok(text.bytes().take(limit).collect())
     }
 

@@ -24,7 +24,7 @@ pub enum Advice {
 }
 
 /// Attributes of a guest that it has from its start and keeps. The others are changed while it runs.
-const FROM_THE_START: [&str; 10] = [
+const FROM_THE_START: [&str; 11] = [
     "cpus",
     "memory",
     "pin",
@@ -35,6 +35,7 @@ const FROM_THE_START: [&str; 10] = [
     "locked_memory",
     "huge_pages",
     "threads",
+    "dns",
 ];
 
 /// What is known beside the attribute that has drifted.
@@ -75,6 +76,10 @@ impl Known<'_> {
                 "running" => Advice::Apply,
                 // A partition of other CPUs is not changed under its guest.
                 "partition" if !verdict.seen.starts_with("no partition") => self.restart([guest.clone()]),
+                "dns" if !self.model.guests[guest].starts_with_dns() => Advice::Elsewhere(format!(
+                    "{guest} boots a system of its own, which sets up its name servers by itself: correct them inside (the files of `generate` say \
+                     what the model wants)"
+                )),
                 _ if FROM_THE_START.contains(&attribute) => self.restart([guest.clone()]),
                 _ => Advice::Apply,
             },

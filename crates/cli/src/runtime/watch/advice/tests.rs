@@ -5,7 +5,7 @@ use super::*;
 /// `box` and `other` have VFs of NET0, whose PF is the host's, and the NIC of `node` has one as its uplink; `edge` has the PF of NET1, and `leaf` a VF of it; NET2 is somebody else's.
 const MODEL: &str = "
 nics:
-  NET0: {vfs: 3, loopback: on}
+  NET0: {vfs: 4, loopback: on}
   NET1: {vfs: 2}
   NET2: {vfs: 1, externally_managed: true}
 guests:
@@ -14,6 +14,7 @@ guests:
   edge: {functions: [NET1]}
   leaf: {functions: [NET1#0]}
   guest: {functions: [NET2#0]}
+  disk: {kind: vm, boot: {disk: /srv/disk.img}, functions: [NET0#3], dns: {servers: 192.0.2.53}, generate: [{template: networkd, to: disk}]}
   node: {kind: vm, nics: {net0: {vfs: 1, uplink: {vf: NET0#2, trust: on, spoofchk: off}}}}
 ";
 
@@ -95,6 +96,9 @@ fn each_kind_of_drift_has_the_advice_that_works() {
         ("box running (host)", "other edge leaf guest", APPLY.to_owned()),
         ("box cpus (host)", ALL, restart("box")),
         ("box pin (host)", ALL, restart("box")),
+        ("box dns (inside box)", ALL, restart("box")),
+        ("box dns (inside box)", "other", APPLY.to_owned()),
+        ("node dns (inside node)", "node", restart("node")),
         ("box policy (host)", ALL, APPLY.to_owned()),
         ("box partition (host)", ALL, restart("box")),
         ("box generate (host)", ALL, APPLY.to_owned()),
@@ -164,6 +168,8 @@ fn nobody_is_told_to_apply_what_is_left_alone() {
         let words = advised(about, ALL, "", "");
         assert!(words.starts_with("NET2 is externally managed"), "{about}: {words}");
     }
+    let own = advised("disk dns (inside disk)", "disk", "", "");
+    assert!(own.starts_with("disk boots a system of its own") && !own.contains("penstock"), "{own}");
     assert_eq!(advised("NET2#0 mtu (inside guest)", ALL, "", ""), restart("guest"));
     let gone = advised("NET0 match (host)", ALL, "", "");
     assert!(gone.starts_with("no command brings the PF of NET0 back"), "{gone}");
