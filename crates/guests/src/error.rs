@@ -177,8 +177,8 @@ pub enum GuestError {
         /// What `ip` said, or which program is missing.
         why: String,
     },
-    /// An interface was to have a lease, and nobody inside can ask for it.
-    #[error("guest {guest} cannot run: nobody in it can ask for a lease for {interface}: {why}")]
+    /// An interface was to have a lease, and nobody can ask for one.
+    #[error("guest {guest} cannot run: nobody asks for a lease of its interface {interface}: {why}")]
     NoLease {
         /// The container whose interface it is.
         guest: GuestName,

@@ -18,6 +18,36 @@ pub fn lease_file(interface: &str) -> String {
     format!("/run/penstock-dhcp/lease.{interface}")
 }
 
+/// Where the process id of the client of this interface stands, as it is inside.
+pub fn pid_file(interface: &str) -> String {
+    format!("/run/penstock-dhcp/pid.{interface}")
+}
+
+/// What the client of this interface has said: a file inside.
+pub fn log_file(interface: &str) -> String {
+    format!("/run/penstock-dhcp/log.{interface}")
+}
+
+/// The clients that are known, in the order in which they are looked for, and what may be one of them.
+pub const CLIENTS: [&str; 4] = ["udhcpc", "dhcpcd", "dhclient", "busybox"];
+
+/// No more than this of a file inside is read: each is one line.
+const LIMIT: usize = 4096;
+
+/// The lease of an interface as it is noted, of what reads files inside.
+pub fn noted(read: impl Fn(&str, usize) -> Option<Vec<u8>>, interface: &str) -> Option<Lease> {
+    Lease::read(&String::from_utf8_lossy(&read(&lease_file(interface), LIMIT)?))
+}
+
+/// Whether the client of an interface runs. A process that has ended has no command line, also where nobody has waited for it.
+pub fn client_runs(read: impl Fn(&str, usize) -> Option<Vec<u8>>, interface: &str) -> bool {
+    let pid = read(&pid_file(interface), LIMIT).unwrap_or_default();
+    let Ok(pid) = String::from_utf8_lossy(&pid).trim().parse::<u32>() else { return false };
+    let line = read(&format!("/proc/{pid}/cmdline"), LIMIT).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line);
+    CLIENTS.iter().any(|client| line.contains(client))
+}
+
 /// A lease as it is noted. Whoever is root inside may have written it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
@@ -25,7 +55,7 @@ pub struct Lease {
     pub client: &'static str,
     /// The address with its network.
     pub address: InterfaceAddress,
-    /// The router of its default route; none where the answer had none that could be used.
+    /// The router of its default route, also where the kernel has refused it; none where the answer had none that could be used.
     pub router: Option<Ipv4Addr>,
 }
 
@@ -35,9 +65,9 @@ impl Lease {
         let words = text.lines().find_map(|line| line.strip_prefix("lease "))?;
         let words: Vec<&str> = words.split(' ').collect();
         let &[client, address, router] = &words[..] else { return None };
-        let client = ["udhcpc", "dhcpcd", "dhclient", "busybox"].into_iter().find(|name| *name == client)?;
+        let client = CLIENTS.into_iter().find(|name| *name == client)?;
         let (ip, length) = address.split_once('/')?;
-        // dhclient tells a mask.
+        // A root may have noted a mask.
         let length = match length.parse::<Ipv4Addr>() {
             Ok(mask) => {
                 let mask = u32::from(mask);
@@ -57,6 +87,23 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_that_has_ended_does_not_run() {
+        let runs = |pid: &str, line: &[u8]| {
+            let read = |path: &str, _: usize| match path {
+                "/run/penstock-dhcp/pid.eth0" => Some(pid.as_bytes().to_vec()),
+                "/proc/77/cmdline" => Some(line.to_vec()),
+                _ => None,
+            };
+            client_runs(read, "eth0")
+        };
+        assert!(runs("77\n", b"busybox\0udhcpc\0-f\0"));
+        assert!(runs("77\n", b"dhcpcd: eth0 [ip4]\0"));
+        // A zombie, another with its number, one that is gone, and what is no number.
+        assert!(!runs("77\n", b"") && !runs("77\n", b"sleep\0") && !runs("78\n", b"udhcpc"));
+        assert!(!runs("", b"udhcpc") && !runs("../77", b"udhcpc"));
+    }
 
     #[test]
     fn leases_are_read() {

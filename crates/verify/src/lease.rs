@@ -3,16 +3,13 @@
 use penstock_host::InterfaceReport;
 use penstock_model::{
     GuestName, InterfaceAddress, InterfaceName, Outcome,
-    dhcp::{Lease, lease_file},
+    dhcp::{self, Lease},
 };
 
 use super::{
     observation::Observation,
     writer::{Unobserved, VerdictWriter},
 };
-
-/// A note of a lease is one line.
-const LIMIT: usize = 4096;
 
 /// Judges the lease of an interface that has these addresses beside it.
 pub fn judge(
@@ -29,13 +26,18 @@ pub fn judge(
     page.put_item("addresses", Some("dhcp".to_owned()), "dhcp", seen, outcome);
 }
 
-/// What the client of a container has noted inside; a VM's notes it elsewhere, if at all.
-fn noted(observation: &Observation<'_>, guest: &GuestName, name: &InterfaceName) -> Option<Lease> {
-    let bytes = observation.place(guest)?.read(&lease_file(name.as_str()), LIMIT).ok()?;
-    Lease::read(&String::from_utf8_lossy(&bytes))
+/// What the client of a container has noted inside, and whether it runs; a VM's notes it elsewhere, if at all.
+fn noted(observation: &Observation<'_>, guest: &GuestName, name: &InterfaceName) -> Option<(Lease, bool)> {
+    let place = observation.place(guest)?;
+    let read = |path: &str, limit: usize| place.read(path, limit).ok();
+    Some((dhcp::noted(read, name.as_str())?, dhcp::client_runs(read, name.as_str())))
 }
 
-fn seen(report: &InterfaceReport, fixed: &[InterfaceAddress], noted: Option<Lease>) -> (String, Outcome) {
+fn seen(
+    report: &InterfaceReport,
+    fixed: &[InterfaceAddress],
+    noted: Option<(Lease, bool)>,
+) -> (String, Outcome) {
     // Those that a host gives itself where nobody answers (RFC 3927) are no lease.
     let is_leased = |address: &&InterfaceAddress| {
         let ip = address.ip();
@@ -44,7 +46,7 @@ fn seen(report: &InterfaceReport, fixed: &[InterfaceAddress], noted: Option<Leas
             && !fixed.contains(address)
     };
     let leased: Vec<&InterfaceAddress> = report.interface.addresses.iter().filter(is_leased).collect();
-    let Some(lease) = noted.filter(|lease| leased.contains(&&lease.address)) else {
+    let Some((lease, runs)) = noted.filter(|(lease, _)| leased.contains(&&lease.address)) else {
         let all: Vec<String> = leased.iter().map(ToString::to_string).collect();
         return match all.is_empty() {
             true => ("no lease".to_owned(), Outcome::Fail),
@@ -52,6 +54,10 @@ fn seen(report: &InterfaceReport, fixed: &[InterfaceAddress], noted: Option<Leas
         };
     };
     let Lease { client, address, router } = lease;
+    if !runs {
+        let seen = format!("{address}, and nobody renews it: its client {client} has ended");
+        return (seen, Outcome::Fail);
+    }
     let Some(router) = router else {
         return (format!("{address} without a router, by {client}"), Outcome::Pass);
     };
@@ -60,9 +66,10 @@ fn seen(report: &InterfaceReport, fixed: &[InterfaceAddress], noted: Option<Leas
     };
     match report.routes.as_ref().map(leads) {
         Some(true) => (format!("{address} via {router}, by {client}"), Outcome::Pass),
-        Some(false) => {
-            (format!("{address} by {client}, and its default route via {router} is gone"), Outcome::Fail)
-        }
+        Some(false) => (
+            format!("{address} by {client}, and there is no default route via its router {router}"),
+            Outcome::Fail,
+        ),
         None => ("its routes were not reported".to_owned(), Outcome::Unknown),
     }
 }

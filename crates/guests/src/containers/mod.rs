@@ -600,7 +600,9 @@ impl Containers {
     fn abandon(&self, guest: &GuestName, error: GuestError) -> GuestError {
         // Should it not come back in time, what it has by then is not the host's for that.
         let _ = self.state.keep_ending(guest, true);
-        let stopped = lxc::stop(&self.state, guest, Duration::ZERO).err().map(|error| chain(&error));
+        // With a lease's client its programs have been at work for a while.
+        let grace = if matches!(error, GuestError::NoLease { .. }) { GRACE } else { Duration::ZERO };
+        let stopped = lxc::stop(&self.state, guest, grace).err().map(|error| chain(&error));
         let back = self.give_back(guest, AfterContainer::DOWN, BACK).err().map(|error| chain(&error));
         error.then(stopped.into_iter().chain(back).collect())
     }

@@ -84,9 +84,10 @@ impl GuestError {
             GuestError::NoRoute { .. } => "it takes the host's programs nsenter (util-linux) and ip (iproute2), and an address of the \
                 interface in the gateway's network; IPv6 takes a kernel that has it"
                 .to_owned(),
-            GuestError::NoLease { .. } => "`address: dhcp` takes a shell inside, ip (Debian: iproute2) and a client: udhcpc (udhcpc or busybox), \
-                                           dhcpcd (dhcpcd-base) or dhclient (isc-dhcp-client); or write an `address`"
-                .to_owned(),
+            GuestError::NoLease { interface, .. } => format!(
+                "`address: dhcp` of {interface} takes a client and ip inside: udhcpc (Debian: udhcpc or busybox), \
+                 dhcpcd (dhcpcd-base) or dhclient (isc-dhcp-client), and iproute2; or write an `address`"
+            ),
             GuestError::NoDns { path, why, .. } => format!(
                 "Penstock writes nothing into a root of its own, and mounts a file over one that is there: {}; or leave `dns` out of the model and \
                  let the root set its resolver up",

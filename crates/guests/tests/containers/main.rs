@@ -95,9 +95,19 @@ fn main() -> ExitCode {
     let without_server = lacking.clone().or_else(|| trials.lacking("a DHCP server and a client", server));
     let leases: [(&str, fn()); 2] = [
         ("a_lease_is_there_and_nothing_of_it_reaches_the_host_in_netns", leases::default_root),
-        ("each_dhcp_client_asks_from_a_root_of_its_own_in_netns", leases::each_client),
+        ("udhcpc_asks_from_a_root_of_its_own_in_netns", leases::udhcpc),
     ];
     trials.add(&without_server, leases);
+    let clients: [(&str, &str, fn()); 3] = [
+        ("busybox", "busybox_asks_from_a_root_of_its_own_in_netns", leases::busybox),
+        ("dhcpcd", "dhcpcd_asks_from_a_root_of_its_own_in_netns", leases::dhcpcd),
+        ("dhclient", "dhclient_asks_from_a_root_of_its_own_in_netns", leases::dhclient),
+    ];
+    for (client, name, test) in clients {
+        let missing =
+            without_server.clone().or_else(|| trials.lacking(client, || needs::programs(&[client])));
+        trials.add(&missing, [(name, test)]);
+    }
     let macvlan = "ip link add one type veth peer name two && ip link add link one type macvlan";
     let macvlan = || needs::refused(Command::new("unshare").args(["--net", "sh", "-c", macvlan]));
     let programs = || needs::programs(&["python3", "unshare", "nsenter"]).or_else(macvlan);

@@ -20,6 +20,9 @@ fn judged(addresses: &[&str], note: Option<&str>, change: fn(&mut World)) -> (Ou
     eth0.routes = Some(vec![route("0.0.0.0/0", "10.0.0.1", 1024)]);
     let file = ("a".to_owned(), "/run/penstock-dhcp/lease.eth0");
     world.files.extend(note.map(|note| (file, note.to_owned())));
+    let mut file = |path, text: &str| world.files.insert(("a".to_owned(), path), text.to_owned());
+    file("/run/penstock-dhcp/pid.eth0", "77\n");
+    file("/proc/77/cmdline", "udhcpc\0-f\0-i\0eth0\0");
     change(&mut world);
     let verdicts = world.verify();
     let of_lease = |verdict: &&Verdict| verdict.item.as_deref() == Some("dhcp");
@@ -39,6 +42,24 @@ fn a_lease_has_its_address_and_its_route() {
     assert_eq!(seen.0, Outcome::Fail, "{}", seen.1);
     let seen = judged(addresses, note, |world| world.interface("a", "eth0").routes = None);
     assert_eq!(seen.0, Outcome::Unknown, "{}", seen.1);
+}
+
+/// Its address stays for as long as the lease was to be, and nobody renews it.
+#[test]
+fn a_client_that_has_ended_is_missed() {
+    let note = Some("lease udhcpc 10.0.0.57/24 10.0.0.1\n");
+    let changes: [fn(&mut World); 2] = [
+        |world| {
+            world.files.insert(("a".to_owned(), "/proc/77/cmdline"), String::new());
+        },
+        |world| {
+            world.files.remove(&("a".to_owned(), "/run/penstock-dhcp/pid.eth0"));
+        },
+    ];
+    for change in changes {
+        let words = "10.0.0.57/24, and nobody renews it: its client udhcpc has ended";
+        assert_eq!(judged(&["10.0.0.57/24"], note, change), (Outcome::Fail, words.to_owned()));
+    }
 }
 
 /// VMs note their leases elsewhere, and a container's root may write what it likes: the kernel has the last word.
