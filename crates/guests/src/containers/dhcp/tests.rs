@@ -1,8 +1,8 @@
 //! What a client inside runs, by itself, with an `ip` that notes what it is asked for; and starts whose lease is late.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt, path::Path, process::Command as Program};
+use std::collections::BTreeMap;
 
-use penstock_host::{InterfaceReport, Output};
+use penstock_host::{InterfaceReport, Output, files};
 
 use super::*;
 
@@ -10,49 +10,40 @@ use super::*;
 struct Event {
     directory: tempfile::TempDir,
     client: &'static str,
+    refuses: &'static str,
 }
 
 impl Event {
-    /// Its `ip` refuses what has one of these words in it, or lacks the second of them.
-    fn new(client: &'static str, refuses: &str) -> Event {
-        let directory = tempfile::tempdir().unwrap();
-        let ip = format!(
-            "#!/bin/sh\ncase \"$*\" in {refuses}) exit 2 ;; esac\nprintf '%s\\n' \"$*\" >>{}/asked\n",
-            directory.path().display()
-        );
-        let program = directory.path().join("ip");
-        fs::write(&program, ip).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        Event { directory, client }
+    /// Its `ip` refuses what matches these patterns of the shell.
+    fn new(client: &'static str, refuses: &'static str) -> Event {
+        Event { directory: tempfile::tempdir().unwrap(), client, refuses }
     }
 
     /// What is asked of `ip` when this happens, whether the script was content, and what it has noted.
     fn happens(&self, what: &str, variables: &[(&str, &str)]) -> (Vec<String>, bool, String) {
-        let at = self.directory.path().display();
+        let (at, client, refuses) = (self.directory.path().display(), self.client, self.refuses);
         let head = format!(
-            "PATH={at}:/usr/bin:/bin\nclient={} interface=eth0 metric=1024 resolver=yes fixed='192.0.2.1 192.0.2.2' resolv={at}/resolv\n\
-             note={at}/note new={at}/new log={at}/log\n{EVENT}",
-            self.client
+            "ip() {{ case \"$*\" in {refuses}) return 2 ;; esac; printf '%s\\n' \"$*\" >>{at}/asked; }}\n\
+             client={client} interface=eth0 metric=1024 resolver=yes fixed='192.0.2.1 192.0.2.2' resolv={at}/resolv\n\
+             note={at}/note new={at}/new log={at}/log\n{EVENT}"
         );
-        let script = self.directory.path().join("event");
-        fs::write(&script, head).unwrap();
-        let asked = self.directory.path().join("asked");
-        let _ = fs::remove_file(&asked);
-        let mut program = Program::new("/bin/sh");
-        program.arg(&script).env_clear().envs(variables.iter().copied());
-        match self.client {
-            "dhclient" | "dhcpcd" => program.env("reason", what),
-            _ => program.arg(what),
+        files::remove_file(self.directory.path().join("asked")).unwrap();
+        let mut command = Command::new("/bin/sh").args(["-c", &head, "sh"]);
+        for (name, value) in variables {
+            command = command.env(*name, *value);
+        }
+        let command = match client {
+            "dhclient" | "dhcpcd" => command.env("reason", what),
+            _ => command.arg(what),
         };
-        let output = program.output().unwrap();
-        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-        let asked = read(&asked).lines().map(str::to_owned).collect();
+        let output = command.run().unwrap();
+        assert_eq!(output.errors(), "");
+        let asked = self.file("asked").lines().map(str::to_owned).collect();
         (asked, output.status.success(), self.file("note"))
     }
 
     fn file(&self, name: &str) -> String {
-        fs::read_to_string(self.directory.path().join(name)).unwrap_or_default()
+        files::read_to_string(self.directory.path().join(name)).unwrap_or_default()
     }
 }
 
@@ -177,7 +168,8 @@ fn what_is_said_of_each_question_takes_the_place_of_the_last() {
         [("udhcpc", "leasefail"), ("busybox", "nak"), ("dhclient", "FAIL"), ("dhcpcd", "NAK")]
     {
         let event = Event::new(client, "none");
-        fs::write(event.directory.path().join("log"), "a line\n".repeat(100)).unwrap();
+        let log = event.directory.path().join("log");
+        files::write_atomic_mode(log, "a line\n".repeat(100), 0o644).unwrap();
         assert!(event.happens(what, &[]).1);
         assert!(
             event.file("log").ends_with("and it is asked again\n") && event.file("log").lines().count() == 1
