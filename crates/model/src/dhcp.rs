@@ -35,8 +35,8 @@ pub const CLIENTS: [&str; 4] = ["udhcpc", "dhcpcd", "dhclient", "busybox"];
 const LIMIT: usize = 4096;
 
 /// The lease of an interface as it is noted, of what reads files inside.
-pub fn noted(read: impl Fn(&str, usize) -> Option<Vec<u8>>, interface: &str) -> Option<Lease> {
-    Lease::read(&String::from_utf8_lossy(&read(&lease_file(interface), LIMIT)?))
+pub fn noted(read: impl Fn(&str, usize) -> Option<Vec<u8>>, interface: &str) -> Option<DhcpLease> {
+    DhcpLease::read(&String::from_utf8_lossy(&read(&lease_file(interface), LIMIT)?))
 }
 
 /// Whether the client of an interface runs. A process that has ended has no command line, also where nobody has waited for it.
@@ -50,7 +50,7 @@ pub fn client_runs(read: impl Fn(&str, usize) -> Option<Vec<u8>>, interface: &st
 
 /// A lease as it is noted. Whoever is root inside may have written it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lease {
+pub struct DhcpLease {
     /// The program that asks for it.
     pub client: &'static str,
     /// The address with its network.
@@ -59,9 +59,9 @@ pub struct Lease {
     pub router: Option<Ipv4Addr>,
 }
 
-impl Lease {
+impl DhcpLease {
     /// Reads the first line that begins with `lease`; `None` where it makes no sense.
-    pub fn read(text: &str) -> Option<Lease> {
+    pub fn read(text: &str) -> Option<DhcpLease> {
         let words = text.lines().find_map(|line| line.strip_prefix("lease "))?;
         let words: Vec<&str> = words.split(' ').collect();
         let &[client, address, router] = &words[..] else { return None };
@@ -80,7 +80,7 @@ impl Lease {
             "none" => None,
             router => Some(router.parse().ok()?),
         };
-        Some(Lease { client, address: InterfaceAddress::new(ip.into(), length)?, router })
+        Some(DhcpLease { client, address: InterfaceAddress::new(ip.into(), length)?, router })
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn leases_are_read() {
-        let lease = |text: &str| Lease::read(text);
+        let lease = |text: &str| DhcpLease::read(text);
         let first = lease("lease udhcpc 192.0.2.57/24 192.0.2.1\n").unwrap();
         assert_eq!((first.client, first.address.to_string().as_str()), ("udhcpc", "192.0.2.57/24"));
         assert_eq!(first.router, Some(Ipv4Addr::new(192, 0, 2, 1)));

@@ -3,7 +3,7 @@
 use penstock_host::InterfaceReport;
 use penstock_model::{
     GuestName, InterfaceAddress, InterfaceName, Outcome,
-    dhcp::{self, Lease},
+    dhcp::{self, DhcpLease},
 };
 
 use super::{
@@ -27,7 +27,11 @@ pub fn judge(
 }
 
 /// What the client of a container has noted inside, and whether it runs; a VM's notes it elsewhere, if at all.
-fn noted(observation: &Observation<'_>, guest: &GuestName, name: &InterfaceName) -> Option<(Lease, bool)> {
+fn noted(
+    observation: &Observation<'_>,
+    guest: &GuestName,
+    name: &InterfaceName,
+) -> Option<(DhcpLease, bool)> {
     let place = observation.place(guest)?;
     let read = |path: &str, limit: usize| place.read(path, limit).ok();
     Some((dhcp::noted(read, name.as_str())?, dhcp::client_runs(read, name.as_str())))
@@ -36,7 +40,7 @@ fn noted(observation: &Observation<'_>, guest: &GuestName, name: &InterfaceName)
 fn seen(
     report: &InterfaceReport,
     fixed: &[InterfaceAddress],
-    noted: Option<(Lease, bool)>,
+    noted: Option<(DhcpLease, bool)>,
 ) -> (String, Outcome) {
     // Those that a host gives itself where nobody answers (RFC 3927) are no lease.
     let is_leased = |address: &&InterfaceAddress| {
@@ -53,7 +57,7 @@ fn seen(
             false => (all.join(", "), Outcome::Pass),
         };
     };
-    let Lease { client, address, router } = lease;
+    let DhcpLease { client, address, router } = lease;
     if !runs {
         let seen = format!("{address}, and nobody renews it: its client {client} has ended");
         return (seen, Outcome::Fail);

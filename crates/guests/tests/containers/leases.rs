@@ -11,7 +11,7 @@ use std::{
 use penstock_host::Place;
 use penstock_model::{
     Dns,
-    dhcp::{self, Lease, lease_file},
+    dhcp::{self, DhcpLease, lease_file},
 };
 use penstock_plan::action::GuestDefinition;
 
@@ -61,9 +61,9 @@ impl Drop for Server {
 
 /// The lease that is noted inside, which the interface has.
 #[track_caller]
-fn leased(place: &impl Place) -> Lease {
+fn leased(place: &impl Place) -> DhcpLease {
     let note = String::from_utf8(place.read(&lease_file("eth0"), 4096).unwrap()).unwrap();
-    let lease = Lease::read(&note).unwrap_or_else(|| panic!("{note:?} is no lease"));
+    let lease = DhcpLease::read(&note).unwrap_or_else(|| panic!("{note:?} is no lease"));
     let found = place.interfaces().unwrap();
     let eth0 = found.iter().find(|report| report.interface.name.as_str() == "eth0").unwrap();
     assert!(eth0.interface.addresses.contains(&lease.address), "{lease:?}: {:?}", eth0.interface.addresses);
