@@ -118,7 +118,7 @@ impl Run<'_, '_> {
             }
             let (error, left) = (outcome.err(), anothers.is_some());
             if error.is_some() && is_eswitch_mode(inverse) {
-                held.extend(stands_on(step, begun).into_iter().map(|id| (id, *step)));
+                held.extend(stands_on(step, begun).into_iter().map(|id| (id, step)));
             }
             let entry = Entry::Undone { step: step.id, error: error.clone(), anothers: anothers.clone() };
             let _ = self.journal.record(&[entry], false);
