@@ -94,6 +94,7 @@ fn a_run_that_was_cut_off_waits_for_nobody() {
     let (status, said) = waiting.ask(Command::new(PROGRAM).args(["undo", "--list", "--json"]), OWN);
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("\"waits_for_confirmation\": false"), "{said}");
+    assert!(said.contains("\"is_to_go\": true"), "{said}");
     let (_, said) = waiting.ask(Command::new(PROGRAM).arg("status"), OWN);
     let cut_off = "Run 1 was to be confirmed, and was cut off before it came to its end: its guard takes back what it did";
     assert!(said.contains(cut_off) && !said.contains("goes on"), "{said}");
@@ -106,6 +107,7 @@ fn a_run_that_was_cut_off_waits_for_nobody() {
     assert!(said.contains("run 1 waits to be confirmed"), "{said}");
     let (_, said) = waiting.ask(Command::new(PROGRAM).args(["undo", "--list", "--json"]), OWN);
     assert!(said.contains("\"waits_for_confirmation\": true"), "{said}");
+    assert!(said.contains("\"is_to_go\": false"), "{said}");
 }
 
 #[test]
