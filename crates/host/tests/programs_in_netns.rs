@@ -18,13 +18,7 @@ fn main() -> ExitCode {
             needs::programs(&["tc"]).or_else(refused)
         })
     });
-    let no_programs = missing.or_else(|| {
-        trials.lacking("XDP programs", || {
-            let refused =
-                || xdp::attach(&["unshare", "--net"], "lo").err().map(|error| error.to_string().into());
-            needs::programs(&["python3"]).or_else(refused)
-        })
-    });
+    let no_programs = missing.or_else(|| trials.lacking("XDP programs", xdp::lacking));
     let filters: (&str, Check) =
         ("what_others_put_at_an_interface_is_seen_in_netns", what_others_put_at_an_interface_is_seen);
     let programs: (&str, Check) =
@@ -69,9 +63,8 @@ fn what_others_put_at_an_interface_is_seen() {
 fn xdp_programs_are_seen_and_taken_off() {
     let namespace = Namespace::new();
     namespace.batch("ip", "link add v0 type veth peer v1\nlink set v0 up\nlink set v1 up\n");
-    let enter = format!("--net=/proc/{}/ns/net", namespace.id);
     for name in ["v0", "v1"] {
-        xdp::attach(&["nsenter", &enter], name).unwrap();
+        xdp::attach(namespace.id, name).unwrap();
     }
     let mut netlink = netlink(&namespace);
     let (a, b) = (index(&mut netlink, "v0"), index(&mut netlink, "v1"));

@@ -2,6 +2,8 @@
 
 use penstock_host::{Command, ProcessError};
 
+use crate::needs::{self, Lack};
+
 /// Loads a program that lets everything pass (bpf(2), `BPF_PROG_LOAD`) and attaches it in front of the network stack (`IFLA_XDP`).
 const ATTACH: &str = r#"import ctypes, os, socket, struct, sys
 call = {"x86_64": 321, "aarch64": 280}[os.uname().machine]
@@ -20,12 +22,19 @@ kernel_socket.send(struct.pack("<IHHII", 16 + len(body), 19, 5, 1, 0) + body)
 answer = struct.unpack("<i", kernel_socket.recv(4096)[16:20])[0]
 sys.exit("RTM_SETLINK: " + os.strerror(-answer) if answer else 0)"#;
 
-/// Attaches a program to the interface `name` of the namespace that `enter`, a command's first words, leads into; none is this one.
+/// Why no XDP program can be attached here, if so.
+pub fn lacking() -> Option<Lack> {
+    let attached = Command::new("unshare").args(["--net", "python3", "-c", ATTACH, "lo"]);
+    needs::programs(&["python3", "unshare", "nsenter"]).or_else(|| needs::refused(attached))
+}
+
+/// Attaches a program to the interface `name` in the network namespace of a process.
 ///
 /// # Errors
 ///
 /// [`ProcessError`] when there is no python3, or the kernel refuses the program or its place: the error has its words.
-pub fn attach(enter: &[&str], name: &str) -> Result<(), ProcessError> {
-    let words: Vec<&str> = enter.iter().copied().chain(["python3", "-c", ATTACH, name]).collect();
-    Command::new(words[0]).args(&words[1..]).succeed().map(drop)
+pub fn attach(process: u32, name: &str) -> Result<(), ProcessError> {
+    let namespace = format!("--net=/proc/{process}/ns/net");
+    let words = [&namespace, "python3", "-c", ATTACH, name];
+    Command::new("nsenter").args(words).succeed().map(drop)
 }

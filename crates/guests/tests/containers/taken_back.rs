@@ -290,8 +290,7 @@ pub fn without_its_programs() {
     let bench = Bench::new();
     let definition = bench.guest("programs-", 0);
     let place = bench.start(&definition);
-    let inside = format!("--net=/proc/{}/ns/net", place.namespace().unwrap().unwrap());
-    xdp::attach(&["nsenter", &inside], "eth0").unwrap();
+    xdp::attach(place.namespace().unwrap().unwrap(), "eth0").unwrap();
     bench.stop(&definition);
     bench.is_back(0);
     let mut netlink = Netlink::open().unwrap();
