@@ -12,7 +12,7 @@ use penstock_model::{Bdf, ByteSize, GuestName, InterfaceName, Mac, NicName};
 use thiserror::Error;
 
 use crate::{
-    containers::{config::ConfigError, dns::NoFile, ids::Ids},
+    containers::{config::ConfigError, dns::NoResolverFile, ids::Ids},
     realtime::RealtimeError,
     vms::{MOST_FUNCTIONS, VirshError},
     words::listed,
@@ -195,7 +195,7 @@ pub enum GuestError {
         /// The path of its `resolv.conf`, as the host has it.
         path: String,
         /// What is there instead of a file.
-        why: NoFile,
+        why: NoResolverFile,
     },
     /// A device of the model is not there, or is none.
     #[error("guest {guest} cannot be given the device {path}: {why}")]
@@ -336,7 +336,7 @@ pub enum GuestError {
     },
     /// A file that a VM boots is not there.
     #[error("the {what} {path} of guest {guest} does not exist")]
-    NoFile {
+    NoResolverFile {
         /// The VM that was to boot it.
         guest: GuestName,
         /// `kernel`, `initramfs` or `disk image`.

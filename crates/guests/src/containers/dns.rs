@@ -15,7 +15,7 @@ pub const FILE: &str = "resolv.conf";
 
 /// Why nothing can be mounted over the file of a root of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoFile {
+pub enum NoResolverFile {
     /// There is none, in a directory that is one.
     Missing,
     /// It is a symbolic link to this, in a directory that is one.
@@ -35,17 +35,17 @@ pub enum NoFile {
     Unseen(String),
 }
 
-impl fmt::Display for NoFile {
+impl fmt::Display for NoResolverFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NoFile::Missing => f.write_str("there is no such file"),
-            NoFile::Link(to) => write!(f, "it is a symbolic link to {}", to.display()),
-            NoFile::Other => f.write_str("it is no regular file"),
-            NoFile::LinkedDirectory { directory, to } => {
+            NoResolverFile::Missing => f.write_str("there is no such file"),
+            NoResolverFile::Link(to) => write!(f, "it is a symbolic link to {}", to.display()),
+            NoResolverFile::Other => f.write_str("it is no regular file"),
+            NoResolverFile::LinkedDirectory { directory, to } => {
                 write!(f, "{directory} is a symbolic link to {}", to.display())
             }
-            NoFile::NoDirectory(directory) => write!(f, "{directory} is no directory"),
-            NoFile::Unseen(why) => f.write_str(why),
+            NoResolverFile::NoDirectory(directory) => write!(f, "{directory} is no directory"),
+            NoResolverFile::Unseen(why) => f.write_str(why),
         }
     }
 }
@@ -75,26 +75,26 @@ pub fn check(definition: &GuestDefinition) -> Result<(), GuestError> {
 }
 
 /// What is in the way. Whoever is root in the container may have made any of it.
-fn obstacle(root: &str) -> Option<NoFile> {
-    let unseen = |error: io::Error| NoFile::Unseen(format!("it cannot be looked at: {error}"));
+fn obstacle(root: &str) -> Option<NoResolverFile> {
+    let unseen = |error: io::Error| NoResolverFile::Unseen(format!("it cannot be looked at: {error}"));
     let directory = format!("{root}/etc");
     match fs::symlink_metadata(&directory) {
         Ok(data) if data.is_dir() => {}
         Ok(data) if data.is_symlink() => {
             return Some(match fs::read_link(&directory) {
-                Ok(to) => NoFile::LinkedDirectory { directory, to },
+                Ok(to) => NoResolverFile::LinkedDirectory { directory, to },
                 Err(error) => unseen(error),
             });
         }
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Some(unseen(error)),
-        _ => return Some(NoFile::NoDirectory(directory)),
+        _ => return Some(NoResolverFile::NoDirectory(directory)),
     }
     let path = format!("{root}{RESOLV_CONF}");
     match fs::symlink_metadata(&path) {
         Ok(data) if data.is_file() => None,
-        Ok(data) if data.is_symlink() => Some(fs::read_link(&path).map_or_else(unseen, NoFile::Link)),
-        Ok(_) => Some(NoFile::Other),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(NoFile::Missing),
+        Ok(data) if data.is_symlink() => Some(fs::read_link(&path).map_or_else(unseen, NoResolverFile::Link)),
+        Ok(_) => Some(NoResolverFile::Other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(NoResolverFile::Missing),
         Err(error) => Some(unseen(error)),
     }
 }

@@ -5,7 +5,7 @@ use penstock_plan::ExecuteError;
 
 use super::GuestError;
 use crate::{
-    containers::{dns::NoFile, ids::Ids},
+    containers::{dns::NoResolverFile, ids::Ids},
     vms::{VirshError, apparmor},
 };
 
@@ -122,7 +122,7 @@ impl GuestError {
             GuestError::NoBuiltin { .. } => {
                 "make them with `penstock board image`, or give the guest a kernel or a disk of its own".to_owned()
             }
-            GuestError::NoFile { .. } => "put it there, or correct the model's `boot`".to_owned(),
+            GuestError::NoResolverFile { .. } => "put it there, or correct the model's `boot`".to_owned(),
             GuestError::WrongMac { .. } => {
                 "apply the model again, which binds the VF anew; and see whether something else sets its address (udev's MACAddressPolicy, NetworkManager)".to_owned()
             }
@@ -187,7 +187,7 @@ impl GuestError {
                 | GuestError::NoKvm
                 | GuestError::OtherProcessor { .. }
                 | GuestError::NoBuiltin { .. }
-                | GuestError::NoFile { .. }
+                | GuestError::NoResolverFile { .. }
                 | GuestError::NoIommu { .. }
                 | GuestError::NotVfio { .. }
                 | GuestError::NotViable { .. }
@@ -205,13 +205,13 @@ impl GuestError {
 
 /// How a root comes to have a file at this path. A command is only told where nothing on the way to the file leads out of the root, and it
 /// removes nothing but a link.
-fn to_have_a_file(path: &str, why: &NoFile) -> String {
+fn to_have_a_file(path: &str, why: &NoResolverFile) -> String {
     let path = quoted_where_needed(path);
     match why {
-        NoFile::Missing => format!("`touch {path}` makes it"),
-        NoFile::Link(_) => format!("`rm {path} && touch {path}` makes it"),
-        NoFile::Other | NoFile::Unseen(_) => format!("make {path} a regular file"),
-        NoFile::LinkedDirectory { directory, .. } | NoFile::NoDirectory(directory) => {
+        NoResolverFile::Missing => format!("`touch {path}` makes it"),
+        NoResolverFile::Link(_) => format!("`rm {path} && touch {path}` makes it"),
+        NoResolverFile::Other | NoResolverFile::Unseen(_) => format!("make {path} a regular file"),
+        NoResolverFile::LinkedDirectory { directory, .. } | NoResolverFile::NoDirectory(directory) => {
             let directory = quoted_where_needed(directory);
             format!("make {directory} a directory of its own, with a regular file resolv.conf in it")
         }

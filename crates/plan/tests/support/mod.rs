@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, Board, Boot, ByteSize, CpuSet, DiskFormat, Dns, FreeDriver, Function, FunctionName, Guest, GuestKind, GuestName,
-    Inside, InterfaceAddress, InterfaceRoute, Inventory, LinkState, Mac, Measure, Model, Mtu, Nic, NicMatch,
-    NicName, PortVlans, RoutingId, SerialNumber, TxRate, VfIndex, VfSettings, VlanId, VlanProtocol,
-    WantedEswitch,
+    Bdf, Board, Boot, ByteSize, CpuSet, DiskFormat, Dns, FreeDriver, Function, FunctionName, Guest,
+    GuestKind, GuestName, Inside, InterfaceAddress, InterfaceRoute, Inventory, LinkState, Mac, Measure,
+    Model, Mtu, Nic, NicMatch, NicName, PortVlans, RoutingId, SerialNumber, TxRate, VfIndex, VfSettings,
+    VlanId, VlanProtocol, WantedEswitch,
     inventory::{
         Devlink, Eswitch, EswitchMode, Interface, Manager, Master, Pf, PresentVf, Sriov, SwitchMode, Upper,
         Vf, VfState, VlanTag,
