@@ -336,7 +336,7 @@ pub enum GuestError {
     },
     /// A file that a VM boots is not there.
     #[error("the {what} {path} of guest {guest} does not exist")]
-    NoResolverFile {
+    NoFile {
         /// The VM that was to boot it.
         guest: GuestName,
         /// `kernel`, `initramfs` or `disk image`.

@@ -122,7 +122,7 @@ impl GuestError {
             GuestError::NoBuiltin { .. } => {
                 "make them with `penstock board image`, or give the guest a kernel or a disk of its own".to_owned()
             }
-            GuestError::NoResolverFile { .. } => "put it there, or correct the model's `boot`".to_owned(),
+            GuestError::NoFile { .. } => "put it there, or correct the model's `boot`".to_owned(),
             GuestError::WrongMac { .. } => {
                 "apply the model again, which binds the VF anew; and see whether something else sets its address (udev's MACAddressPolicy, NetworkManager)".to_owned()
             }
@@ -187,7 +187,7 @@ impl GuestError {
                 | GuestError::NoKvm
                 | GuestError::OtherProcessor { .. }
                 | GuestError::NoBuiltin { .. }
-                | GuestError::NoResolverFile { .. }
+                | GuestError::NoFile { .. }
                 | GuestError::NoIommu { .. }
                 | GuestError::NotVfio { .. }
                 | GuestError::NotViable { .. }
