@@ -155,6 +155,7 @@ pub(super) const FORM: &[&str] = &[
     "depth",
     "destination",
     "detail",
+    "dhcp",
     "direction",
     "disable",
     "does_not_hold",
