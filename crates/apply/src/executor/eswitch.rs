@@ -14,9 +14,17 @@ use super::{HostExecutor, from_netlink, from_pci};
 /// Who tells and changes the modes of embedded switches.
 pub trait Eswitches: fmt::Debug + Send {
     /// The mode of a PF's; `Ok(None)` where its driver has no modes.
+    ///
+    /// # Errors
+    ///
+    /// When the driver does not tell it `within` this time, or refuses to.
     fn mode(&mut self, pf: Bdf, within: Duration) -> Result<Option<EswitchMode>, NetlinkError>;
 
     /// Changes it.
+    ///
+    /// # Errors
+    ///
+    /// When the driver has not changed it `within` this time, when an earlier setting of that PF is still at work, or when it refuses.
     fn set_mode(&mut self, pf: Bdf, mode: EswitchMode, within: Duration) -> Result<(), NetlinkError>;
 }
 
@@ -35,6 +43,10 @@ impl Eswitches for OverDevlink {
 }
 
 /// The mode that a PF's is in.
+///
+/// # Errors
+///
+/// As [`Eswitches::mode`], after [`eswitch::ANSWER`].
 pub fn mode(executor: &mut HostExecutor, pf: Bdf) -> Result<Option<EswitchMode>, ExecuteError> {
     mode_within(executor, pf, eswitch::ANSWER)
 }
@@ -49,6 +61,10 @@ fn mode_within(
 }
 
 /// Puts a PF's into a mode, while it has no VFs: somebody may have made some since the plan, and would lose what they are set to.
+///
+/// # Errors
+///
+/// `Refused` when there are VFs, and what the driver says: `Unsupported` where it has no such mode.
 pub fn set(
     executor: &mut HostExecutor,
     pf: Bdf,

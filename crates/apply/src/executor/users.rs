@@ -188,6 +188,10 @@ impl Users {
     /// Who is seen to have the interface of a function whose driver gives it one, where that is not here: who a network plugin has given it to,
     /// or who lives where it is. `Err` where it is here or nobody is seen to have it, with why somebody may not be seen: a driver may be about
     /// to make the interface, too, or have failed to.
+    ///
+    /// # Errors
+    ///
+    /// When the interface is here, and when nobody is seen to have it.
     pub fn who_has_interface(&self, root: &Root, function: Bdf) -> Result<String, Option<String>> {
         if !is_away(root, function).unwrap_or(false) {
             return Err(None);

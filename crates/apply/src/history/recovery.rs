@@ -46,6 +46,15 @@ impl UndoPlan {
         Some(format!("step {step} is still to be taken back ({action}): {why}"))
     }
 
+    /// Leaves out of the plan all steps but those whose interface was away when the others were carried out.
+    pub fn leave_all_but_what_comes_back(&mut self) {
+        let steps = std::mem::take(&mut self.plan.steps).into_iter().zip(std::mem::take(&mut self.origins));
+        let comes_back = |step: &Step| is_to_come_back(&step.action);
+        // What they stood on was carried out before.
+        let alone = |(step, origin)| (Step { needs: Vec::new(), ..step }, origin);
+        (self.plan.steps, self.origins) = steps.filter(|(step, _)| comes_back(step)).map(alone).unzip();
+    }
+
     /// The steps of the plan that write or remove this file.
     pub fn steps_at(&self, path: &str) -> impl Iterator<Item = StepId> {
         let at = move |step: &&Step| {
@@ -122,7 +131,7 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory, host: &mut dyn Obse
             },
             (None, Some(_)) => continue,
         };
-        let for_now = matches!(step.action, Action::Function(FunctionAction::RestoreInterface { .. }));
+        let for_now = is_to_come_back(&step.action);
         kept.push(Kept { run, step: of, action: step.action.to_string(), why, for_now });
     }
     all.steps.retain(|step| !stays.has(step.id));
@@ -130,6 +139,11 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory, host: &mut dyn Obse
     let mut plan = undo(&all);
     plan.notes = notes(&plan);
     UndoPlan { plan, origins, kept, anothers, edited: stays.edited }
+}
+
+/// Whether it is about an interface of the host's that may be somebody else's for now.
+fn is_to_come_back(action: &Action) -> bool {
+    matches!(action, Action::Function(FunctionAction::RestoreInterface { .. }))
 }
 
 /// What of steps is not taken back, and why.

@@ -27,6 +27,8 @@ forget() {
 }
 refuse() {
     forget
+    # dhcpcd has set the address by then. It is the only one: dhcpcd is not taken where the model gives the container one.
+    [ "$client" != dhcpcd ] || ip -4 address flush dev "$interface" scope global 2>>"$log"
     say "an answer is not taken: $*"
     exit 1
 }

@@ -205,7 +205,7 @@ fn refused(guest: &GuestName, interface: &InterfaceName, why: String) -> GuestEr
 /// One line of what something inside said.
 fn shortened(said: &str) -> String {
     let words: Vec<&str> = said.split_whitespace().collect();
-    words.join(" ").chars().filter(|c| !c.is_control()).take(SAID).collect()
+    words.join(" ").chars().filter(|c| !penstock_model::text::is_hidden(*c)).take(SAID).collect()
 }
 
 #[cfg(test)]

@@ -74,6 +74,8 @@ pub struct Watched<'a> {
     attempts: u32,
     /// What was told of steps that stay.
     kept: BTreeSet<String>,
+    /// Whether all was carried out but what is to come back.
+    waits: bool,
 }
 
 impl<'a> Watched<'a> {
@@ -103,6 +105,7 @@ impl<'a> Watched<'a> {
             outcome: None,
             attempts: 0,
             kept: BTreeSet::new(),
+            waits: false,
             run,
         })
     }
@@ -156,6 +159,10 @@ impl<'a> Watched<'a> {
         let plan = self.plan.clone();
         let state = runs.state_by(&self.run, || Ok(plan));
         if state.phase == Phase::Nothing {
+            // Somebody else has brought back what was left.
+            if let Some(outcome) = &mut self.outcome {
+                outcome.error = None;
+            }
             return Ok(());
         }
         if let Some(damage) = &state.damage {
@@ -165,7 +172,16 @@ impl<'a> Watched<'a> {
         }
         let inventory = self.inventory()?;
         let taken = [RunToUndo { id: self.run.id(), plan: &self.plan, state: &state }];
-        let way = self.machine.way_back(&taken, &inventory).map_err(|failure| failure.in_one_line())?;
+        let mut way = self.machine.way_back(&taken, &inventory).map_err(|failure| failure.in_one_line())?;
+        if self.waits {
+            // It may wait for days: what was told as staying stays, whoever could do without it by now.
+            way.leave_all_but_what_comes_back();
+            if way.plan.steps.is_empty()
+                && let Some(left) = way.left_for_now()
+            {
+                return Err(left);
+            }
+        }
         for Kept { run, step, action, why, for_now } in &way.kept {
             let text = format!("run {run}, step {step} is not taken back ({action}): {why}");
             // What is to come back is told of by whoever tries again, and that may be for days.
@@ -195,6 +211,7 @@ impl<'a> Watched<'a> {
             error: outcome.as_ref().err().map(|error| chain(error)).or_else(|| way.left_for_now()),
         });
         outcome.map_err(|error| chain(&error))?;
+        self.waits = true;
         // Who has an interface gives it back some time, and nobody but the guard is there to bring back the addresses of the host then.
         way.left_for_now().map_or(Ok(()), Err)
     }
@@ -381,6 +398,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut settings = Settings::resolve(&Common { quiet: true, ..Common::default() });
         settings.journal = directory.path().join("kept");
+        settings.state = directory.path().join("state");
         let root = Root::at(directory.path());
         let pf = root.path("/sys/bus/pci/devices/0000:04:00.0");
         for (place, to) in

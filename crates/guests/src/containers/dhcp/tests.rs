@@ -137,6 +137,12 @@ fn what_no_host_can_have_is_not_taken() {
         assert!(!content && note.is_empty(), "{name} {value}: {note}");
         assert!(event.file("log").contains(why), "{name} {value}: {}", event.file("log"));
     }
+    // dhcpcd has set it by itself, and nothing else is there beside it.
+    let event = Event::new("dhcpcd", "none");
+    let (asked, content, note) =
+        event.happens("BOUND", &[("new_ip_address", "10.0.0.5"), ("new_subnet_cidr", "1")]);
+    assert!(asked.contains(&"-4 address flush dev eth0 scope global".to_owned()), "{asked:?}");
+    assert!(!content && note.is_empty() && event.file("log").contains("no length"), "{}", event.file("log"));
     // The lease that was is lost with the answer that took its place.
     let event = Event::new("udhcpc", "none");
     event.happens("bound", &LEASE);
