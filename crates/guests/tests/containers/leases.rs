@@ -15,7 +15,7 @@ use penstock_model::{
 };
 use penstock_plan::action::GuestDefinition;
 
-use crate::bench::{Bench, ip, shell, small_root};
+use crate::bench::{Bench, TIMEOUT, ip, shell, small_root};
 
 /// A server, until it is dropped.
 struct Server(Child);
