@@ -40,6 +40,9 @@ const TIMEOUT: ProbeTimeouts =
 const SHORT: ProbeTimeouts =
     ProbeTimeouts { arrival: Duration::from_millis(600), silence: Duration::from_millis(600) };
 
+/// Whoever answers may take long on a busy machine.
+const WHERE_ONE_ANSWERS: ProbeTimeouts = ProbeTimeouts { silence: TIMEOUT.silence, ..SHORT };
+
 /// A bridge whose ports end in a namespace for the ends that ask (`e0`, `e1`) and one that is the guest (`e2`, `e3`). The
 /// guest alone has addresses, both interfaces in one network.
 struct Testbed {
@@ -150,8 +153,10 @@ fn another_address_or_mac() {
     nobody.to = "02:00:00:00:77:77".parse().unwrap();
     let mut nobody_six = testbed.question(0, 0, SIX);
     nobody_six.to = nobody.to;
-    let asked = testbed.ask(&[nobody, nobody_six, testbed.question(0, 0, FOUR)], SHORT);
-    assert_eq!(asked, [ProbeResult::AnswersNobody, ProbeResult::AnswersNobody, ProbeResult::Answered]);
+    let asked = testbed.ask(&[nobody, nobody_six], SHORT);
+    assert_eq!(asked, [ProbeResult::AnswersNobody, ProbeResult::AnswersNobody]);
+    // A busy machine may take longer to answer than nobody is waited for.
+    assert_eq!(testbed.ask(&[testbed.question(0, 0, FOUR)], TIMEOUT), [ProbeResult::Answered]);
 }
 
 fn silence_is_told_from_nobody_there() {
@@ -196,7 +201,7 @@ fn an_answer_that_gets_lost_is_none() {
     // What the guest sends to the first end goes nowhere; what that end sends still arrives.
     testbed.switch.run("bridge link set dev p0 learning off");
     testbed.switch.run(&format!("bridge fdb replace {} dev p2 master static", testbed.endpoints[0].mac));
-    let asked = testbed.ask(&[testbed.question(0, 0, FOUR), testbed.question(1, 0, FOUR)], SHORT);
+    let asked = testbed.ask(&[testbed.question(0, 0, FOUR), testbed.question(1, 0, FOUR)], WHERE_ONE_ANSWERS);
     assert_eq!(asked, [ProbeResult::NotAnswered, ProbeResult::Answered]);
 }
 
@@ -271,7 +276,7 @@ fn what_others_make_up_does_not_count() {
 fn an_end_that_is_down_asks_nothing() {
     let mut testbed = testbed();
     testbed.host.run("ip link set e0 down");
-    let asked = testbed.ask(&[testbed.question(0, 0, FOUR), testbed.question(1, 0, FOUR)], SHORT);
+    let asked = testbed.ask(&[testbed.question(0, 0, FOUR), testbed.question(1, 0, FOUR)], WHERE_ONE_ANSWERS);
     assert!(matches!(&asked[0], ProbeResult::SendFailed(why) if why.contains("down")), "{asked:?}");
     assert_eq!(asked[1], ProbeResult::Answered);
     let beyond = testbed.question(2, 0, FOUR);
