@@ -607,6 +607,31 @@ fn what_stays_holds_also_what_stands_below_an_interface_that_comes_back() {
     assert_eq!(way.origins, [(RunId(1), StepId(2))], "{:?}", way.kept);
 }
 
+/// A guard that waits for an interface plans the whole way back at each attempt.
+#[test]
+fn of_a_way_back_only_what_comes_back_is_left() {
+    let function = "0000:04:10.0".parse().unwrap();
+    let setup = penstock_plan::InterfaceSetup { up: true, ..Default::default() };
+    let restore: Action = FunctionAction::RestoreInterface { function, setup }.into();
+    let count: Action = FunctionAction::SetVfCount { pf: pf(0), count: 0 }.into();
+    let step = |id, action: &Action, needs: &[u32]| Step {
+        id: StepId(id),
+        postcondition: Fact::after(action),
+        action: action.clone(),
+        reason: "a test".to_owned(),
+        needs: needs.iter().copied().map(StepId).collect(),
+        inverse: None,
+        best_effort: false,
+        guest: None,
+    };
+    let plan = Plan { steps: vec![step(1, &count, &[]), step(2, &restore, &[1])], ..Plan::default() };
+    let origins = vec![(RunId(1), StepId(7)), (RunId(1), StepId(3))];
+    let mut way = UndoPlan { plan, origins, kept: Vec::new(), anothers: Vec::new(), edited: Vec::new() };
+    way.leave_all_but_what_comes_back();
+    assert_eq!(way.plan.steps, [step(2, &restore, &[])]);
+    assert_eq!(way.origins, [(RunId(1), StepId(3))]);
+}
+
 #[test]
 fn an_edit_of_penstocks_own_words_for_the_kernel_is_kept_aside() {
     let path = penstock_plan::persist::GRUB_DROP_IN;
