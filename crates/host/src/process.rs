@@ -608,20 +608,24 @@ mod tests {
         assert_eq!(own_program().unwrap(), std::env::current_exe().unwrap());
     }
 
-    /// The quickest of many, so that what else the machine does is in neither.
+    /// The quickest of many, by turns, so that what else the machine does is in neither. Whoever asks from time to time whether a program has
+    /// ended is never quicker than that time, however often it is tried.
     #[test]
     fn the_end_of_a_program_is_seen_when_it_comes() {
-        let quickest = |run: &dyn Fn()| {
-            let took = |_| {
-                let began = Instant::now();
-                run();
-                began.elapsed()
-            };
-            (0..100).map(took).min().unwrap_or_default()
+        let took = |run: &dyn Fn()| {
+            let began = Instant::now();
+            run();
+            began.elapsed()
         };
-        let plain = quickest(&|| drop(process::Command::new("true").output().unwrap()));
-        let ours = quickest(&|| drop(Command::new("true").run().unwrap()));
-        assert!(ours < plain + Duration::from_millis(2), "{ours:?}, and without a deadline {plain:?}");
+        let (mut plain, mut ours) = (Duration::MAX, Duration::MAX);
+        for round in 0..3000 {
+            plain = plain.min(took(&|| drop(process::Command::new("true").output().unwrap())));
+            ours = ours.min(took(&|| drop(Command::new("true").run().unwrap())));
+            if round >= 100 && ours < plain + Duration::from_millis(2) {
+                return;
+            }
+        }
+        panic!("{ours:?}, and without a deadline {plain:?}");
     }
 
     #[test]
