@@ -1,6 +1,7 @@
 //! What the lives of recorded machines hang on, also of hostile ones.
 #![allow(clippy::disallowed_methods)]
 
+mod ended;
 mod machine;
 
 use std::{fs, net::IpAddr, os::unix::fs::symlink, time::Instant};
@@ -221,30 +222,6 @@ fn the_connection_is_found_by_its_variable() {
 fn in_table(address: &str) -> String {
     let octets = address.parse::<std::net::Ipv6Addr>().unwrap().octets();
     octets.chunks(4).map(|word| format!("{:08X}", u32::from_ne_bytes(word.try_into().unwrap()))).collect()
-}
-
-/// A server of an editor's was started over a connection last week, and from another one today's work in it is done.
-#[test]
-fn the_variable_of_a_connection_that_has_ended_proves_nothing() {
-    let editor = "/proc/44/stat = 44 (penstock) S 43 0 0 34816 0\n/proc/43/stat = 43 (bash) S 42 0 0 34816 0\n\
-         /proc/42/stat = 42 (node) S 1 0 0 0 0\n/proc/1/stat = 1 (systemd) S 0 0 0 0 0\n";
-    let may_be = OWN.replace("that penstock was started", "that penstock may have been started");
-    for ended in ["198.51.100.77 49153 198.51.100.2 22", "203.0.113.9 49999 198.51.100.2 22"] {
-        let (lines, _) = ssh(&session(editor), Some(ended));
-        assert!(lines.contains(&may_be), "the one that lives is not kept: {lines:?}");
-        assert!(lines.iter().all(|line| line.contains("may have been started from")), "{lines:?}");
-    }
-    // One that lives is it; but not to a service that it was handed to from who knows where, as a guard is.
-    let living = Some("198.51.100.3 49153 198.51.100.2 22");
-    assert_eq!(ssh(&session(editor), living).0, [OWN]);
-    let service = "/proc/44/stat = 44 (penstock) S 1 0 0 0 0\n/proc/1/stat = 1 (systemd) S 0 0 0 0 0\n";
-    let (lines, _) = ssh(&session(service), living);
-    assert!(lines.len() == 2 && lines.contains(&OWN.to_owned()), "{lines:?}");
-    // With none that lives nobody knows over what the operator works.
-    let none = format!("{NETWORK}{}{editor}/proc/net/tcp = sl\n", routes("eth0"));
-    let (lines, found) = ssh(&none, Some("198.51.100.77 49153 198.51.100.2 22"));
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(unknown(&found, LifelineSort::Ssh, "no connection to port 22 was found"), "{found:#?}");
 }
 
 #[test]

@@ -49,7 +49,8 @@ fn of(root: &Root, process: u32, own: Option<String>, to_live: bool) -> Option<S
         return nearest;
     }
     let sockets = sockets(&mut reader).unwrap_or_default();
-    // Any program may outlive the connection that it was started from, and hand on its name.
+    // Any program may outlive the connection that it was started from, and hand on its name. One that lives may still be of somebody else
+    // than who works here now: it is proof below an SSH server alone, and whoever acts on it looks for one.
     if let Some(living) = nearest.iter().cloned().chain(told).find(|text| lives(text, &sockets)) {
         return Some(living);
     }

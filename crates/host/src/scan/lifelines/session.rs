@@ -4,7 +4,8 @@
 //! the connection among the sockets that it has open, which only root sees. Where neither tells, and nothing shows that
 //! Penstock was started in another way, every connection to the SSH port is taken for the one. A connection from this machine
 //! itself tells nothing: whoever sits behind it came over another one. Nor does a variable whose connection is not seen to live:
-//! programs outlive connections and hand on what they were started with.
+//! programs outlive connections and hand on what they were started with. One that lives tells it only below an SSH server: whoever
+//! comes to an editor's server today may come over another connection than the first one, which is still open somewhere.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -68,8 +69,10 @@ pub(super) fn connections(
     // Who comes from this machine itself came to it over another connection.
     let inside = |address: IpAddr| address.is_loopback() || here.contains(&address);
     let mut found = Vec::new();
+    // The variable's, where it is not seen to live: kept too, and no reason to think that one was found.
+    let mut stale: Option<Connection> = None;
     let mut ports = BTreeSet::from([SSH]);
-    let (mut proven, mut looped, mut stale) = (false, false, false);
+    let (mut proven, mut looped) = (false, false);
     if let Some(text) = &started.ssh_connection {
         match parse_variable(text) {
             Some(SshVariable { connection, port, .. }) => {
@@ -77,8 +80,8 @@ pub(super) fn connections(
                 looped = inside(connection.peer);
                 let lives = sockets.as_deref().is_some_and(|sockets| lives(text, sockets));
                 proven = lives && !looped;
-                stale = !lives && !looped;
-                found.extend((!looped).then_some(Connection { own: lives, ..connection }));
+                let named = (!looped).then_some(Connection { own: lives, ..connection });
+                if lives { found.extend(named) } else { stale = named }
             }
             None => reader.note(format!("SSH_CONNECTION is {}, which names no connection", quoted(text))),
         }
@@ -88,8 +91,9 @@ pub(super) fn connections(
     // What a multiplexer keeps in its environment may be the connection of last week.
     let detached = is(&MULTIPLEXERS);
     let server = is(&SERVERS);
-    // Whoever told it the variable is above it no more, and may have been inside one.
-    let orphan = matches!(&ancestors[..], [_, first] if first.id == 1);
+    // Whoever told it the variable is above it no more: its connection may be open still, and nobody at its other end. A recorded tree
+    // does not show who is above.
+    let orphan = server.is_none() && !ancestors.is_empty();
     if let Some(server) = server {
         let own = of_server(server.id, sockets.as_deref().unwrap_or_default(), reader);
         let (inner, outer): (Vec<&Socket>, Vec<&Socket>) =
@@ -104,6 +108,7 @@ pub(super) fn connections(
         outer.iter().for_each(|socket| keep(&mut found, Connection::of(socket, !looped)));
     }
     if proven && detached.is_none() && !orphan {
+        stale.into_iter().for_each(|stale| keep(&mut found, stale));
         return (found, Vec::new());
     }
     let elsewhere = server.is_none() && detached.is_none() && started.ssh_connection.is_none();
@@ -119,13 +124,13 @@ pub(super) fn connections(
     let why = match (server, detached, started.process) {
         (_, Some(program), _) => format!("it runs inside {}, which outlives connections", program.name),
         _ if looped => "it was started over SSH from this machine itself".to_owned(),
-        _ if stale && sockets.is_some() => {
-            "SSH_CONNECTION names a connection that is not among those of this machine".to_owned()
-        }
+        _ if stale.is_some() => match &sockets {
+            Some(_) => "SSH_CONNECTION names a connection that is not among those of this machine".to_owned(),
+            None => "whether the connection that SSH_CONNECTION names lives could not be seen".to_owned(),
+        },
         (Some(server), ..) => {
             format!("it was started over SSH, and which socket process {} has could not be seen", server.id)
         }
-        _ if orphan && proven => "whoever named it a connection has ended".to_owned(),
         (.., None) => "a recorded tree does not say it".to_owned(),
         _ => {
             served.clone().unwrap_or_else(|| "no SSH server and no console is among its ancestors".to_owned())
@@ -133,6 +138,7 @@ pub(super) fn connections(
     };
     let why = format!("from where penstock was started is not known: {why}");
     let Some(sockets) = sockets else {
+        stale.into_iter().for_each(|stale| keep(&mut found, stale));
         return (found, vec![format!("{why}, and /proc/net/tcp could not be read")]);
     };
     let at_server = sockets.iter().filter(|socket| socket.established && ports.contains(&socket.port));
@@ -150,11 +156,18 @@ pub(super) fn connections(
         tunnels.for_each(|socket| keep(&mut found, Connection::of(socket, false)));
         unknown.extend(others);
     }
-    // With one that may be it, the caution is to keep that; with none that lives, that there is none elsewhere is not known.
-    if found.len() == usize::from(stale) {
+    // With one that may be it, the caution is to keep that; with none that lives, that there is none elsewhere is not known. Nor is it
+    // where others live alone, and nothing shows that whoever had the variable's is behind one of them.
+    let lost = |stale: &&Connection| {
+        server.is_none() && detached.is_none() && found.iter().all(|other| other.peer != stale.peer)
+    };
+    if found.is_empty() {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         unknown.push(format!("{why}, and no connection to port {} was found", ports.join(" or ")));
+    } else if let Some(stale) = stale.as_ref().filter(lost) {
+        unknown.push(format!("{why}, and no other one from {} was found", stale.peer));
     }
+    stale.into_iter().for_each(|stale| keep(&mut found, stale));
     (found, unknown)
 }
 
