@@ -110,6 +110,9 @@ pub struct Lent {
     /// Its flags, link mode and alternative names; none in a record of an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<LinkSettings>,
+    /// The numbers of the XDP programs that were at its interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<u32>,
 }
 
 /// The directory of all guests' state.

@@ -75,13 +75,19 @@ fn xdp_programs_are_seen_and_taken_off() {
     let told =
         |what: &str| what.starts_with("an XDP program before the network stack (`bpftool prog show id ");
     assert!(seen.iter().all(|(_, what)| told(what)), "{seen:?}");
-    netlink.remove_xdp(a).unwrap();
+    let at_a = netlink.xdp_programs_at(a).unwrap();
+    let [program] = &at_a[..] else { panic!("{at_a:?}") };
+    assert!(seen.contains(&(a, program.to_string())) && program.number.is_some(), "{program:?}");
+    assert_eq!(program.removal("v0"), "ip link set dev v0 xdpgeneric off");
+    netlink.remove_xdp(a, program).unwrap();
     let left: Vec<u32> = netlink.xdp_programs().unwrap().iter().map(|(index, _)| *index).collect();
     assert_eq!(left, [b]);
     assert!(
         namespace.run("ip link show v1").contains("xdp") && !namespace.run("ip link show v0").contains("xdp")
     );
-    // Where there is none, none is taken off; an interface that is not there has none either, and that is said.
-    netlink.remove_xdp(a).unwrap();
-    assert!(netlink.remove_xdp(9_999).unwrap_err().to_string().contains("interface 9999"));
+    // Where there is none, none is seen, and to take it off once more does no harm; an interface that is not there is said.
+    assert_eq!(netlink.xdp_programs_at(a).unwrap(), []);
+    netlink.remove_xdp(a, program).unwrap();
+    assert!(netlink.xdp_programs_at(9_999).unwrap_err().to_string().contains("interface 9999"));
+    assert!(netlink.remove_xdp(9_999, program).unwrap_err().to_string().contains("interface 9999"));
 }

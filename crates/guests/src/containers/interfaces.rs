@@ -235,15 +235,18 @@ impl Interfaces {
     ///
     /// # Errors
     ///
-    /// When the kernel does not tell the settings of the interface's link.
+    /// When the kernel does not tell the settings of the interface's link, or its programs.
     pub fn lend(&self, function: Bdf, found: InterfaceReport) -> Result<Lent, GuestError> {
-        let settings = Some(Netlink::open()?.link_settings(found.index)?);
+        let mut netlink = Netlink::open()?;
+        let settings = Some(netlink.link_settings(found.index)?);
+        let programs = netlink.xdp_programs_at(found.index)?;
+        let programs = programs.into_iter().filter_map(|program| program.number).collect();
         let Interface { name, mtu, mac, up, .. } = found.interface;
-        Ok(Lent { function, name, mtu, mac: Some(mac), up, settings })
+        Ok(Lent { function, name, mtu, mac: Some(mac), up, settings, programs })
     }
 
     /// Waits until a function that a container had is on the host again, then makes it as it was: its flags, link mode and alternative
-    /// names, its name where that is free, its MTU and MAC address; XDP programs that are at it by now go. The
+    /// names, its name where that is free, its MTU and MAC address, and without the XDP programs of a container that was ended just now. The
     /// kernel takes it down on the way back, and its addresses go
     /// (`net/core/dev.c`, `__dev_change_net_namespace`): whatever is on it was added since, and is removed. Where it is to stay if the
     /// host uses it (`after`, by `uses`) it gets its flags, link mode and alternative names back then, and no more: somebody may work over it.
@@ -294,8 +297,7 @@ impl Interfaces {
             return Ok(restore_settings(&mut netlink, index, lent)?);
         }
         let mut outcome = netlink.set_up(index, false);
-        // It stays with the device from one namespace to the next, as filters and queueing disciplines do not.
-        tell(lent, netlink.remove_xdp(index));
+        take_off_programs(&mut netlink, &found, lent, after.unless);
         for address in &found.interface.addresses {
             outcome = outcome.and(netlink.remove_address(index, *address));
         }
@@ -325,6 +327,36 @@ fn lost_mac(lent: &Lent, owned: Option<&GuestFunction>, seen: Mac) -> Option<Mac
         // Its PF keeps that one for it, and the next start asks for it.
         Some((mac, true)) => Some(mac),
         Some((_, false)) | None => lent.mac.filter(|mac| *mac != seen),
+    }
+}
+
+/// Takes off an interface the XDP programs that a container has left there: they stay with the device from one namespace to the next, as
+/// filters and queueing disciplines do not. Those that were there before stay, and so does each where the host had time to attach its own.
+fn take_off_programs(netlink: &mut Netlink, found: &InterfaceReport, lent: &Lent, unless: Unless) {
+    let mut all = match netlink.xdp_programs_at(found.index) {
+        Ok(all) => all,
+        Err(error) => return tell(lent, Err(error)),
+    };
+    all.retain(|program| !program.number.is_some_and(|number| lent.programs.contains(&number)));
+    let name = &found.interface.name;
+    for program in all {
+        if unless != Unless::Never {
+            penstock_host::complain!(
+                "{program} is at the interface {name} of {}, and was not there before its container was started. It stays there: it may be \
+                 of this host by now. If it is the container's, take it off: `{}`",
+                lent.function,
+                program.removal(lent.name.as_str())
+            );
+            continue;
+        }
+        match netlink.remove_xdp(found.index, &program) {
+            Ok(()) => penstock_host::complain!(
+                "{program} was taken off the interface {name} of {}: it was not there before its container was started",
+                lent.function
+            ),
+            // The others go all the same.
+            Err(error) => tell(lent, Err(error)),
+        }
     }
 }
 
@@ -388,8 +420,15 @@ mod tests {
         let function: Bdf = "0000:04:10.0".parse().unwrap();
         let name: InterfaceName = "net0".parse().unwrap();
         let [before, wanted, chosen] = [1, 2, 3].map(|last| Mac::new([2, 0, 0, 0, 0, last]));
-        let lent =
-            Lent { function, name: name.clone(), mtu: 1500, mac: Some(before), up: false, settings: None };
+        let lent = Lent {
+            function,
+            name: name.clone(),
+            mtu: 1500,
+            mac: Some(before),
+            up: false,
+            settings: None,
+            programs: Vec::new(),
+        };
         let owned = |mac_is_kept| GuestFunction {
             mac: Some(wanted),
             mac_is_kept,

@@ -6,7 +6,11 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use penstock_host::{Command, Netlink, Place, netlink::LinkSettings, running::Running};
+use penstock_host::{
+    Command, Netlink, Place,
+    netlink::{LinkSettings, XdpProgram},
+    running::Running,
+};
 use penstock_model::Bdf;
 use penstock_plan::{
     Execute, GuestAction,
@@ -293,8 +297,36 @@ pub fn without_its_programs() {
     xdp::attach(place.namespace().unwrap().unwrap(), "eth0").unwrap();
     bench.stop(&definition);
     bench.is_back(0);
-    let mut netlink = Netlink::open().unwrap();
-    assert_eq!(netlink.xdp_programs().unwrap(), []);
+    assert_eq!(programs(&bench), []);
+
+    // One that was there before goes in and comes back with it.
+    xdp::attach(std::process::id(), &bench.link(0)).unwrap();
+    let own = programs(&bench);
+    assert_eq!(own.len(), 1);
+    bench.start(&definition);
+    bench.stop(&definition);
+    bench.is_back(0);
+    assert_eq!(programs(&bench), own);
+    take_off(&bench);
+
+    // Where the container ended by itself, whose one is that was attached since is not known.
+    let name = started_and_ended(&bench, &definition);
+    xdp::attach(std::process::id(), &name).unwrap();
+    let own = programs(&bench);
+    bench.guests().execute(&stop(&definition), TIMEOUT).unwrap();
+    bench.is_back(0);
+    assert_eq!(programs(&bench), own);
+    take_off(&bench);
+}
+
+fn programs(bench: &Bench) -> Vec<XdpProgram> {
+    let index = bench.on_host(0).expect("it is on the host").index;
+    Netlink::open().unwrap().xdp_programs_at(index).unwrap()
+}
+
+fn take_off(bench: &Bench) {
+    let index = bench.on_host(0).expect("it is on the host").index;
+    programs(bench).iter().for_each(|program| Netlink::open().unwrap().remove_xdp(index, program).unwrap());
 }
 
 /// A packet socket of an interface, which asks for all frames (`PACKET_ADD_MEMBERSHIP`, `PACKET_MR_PROMISC`; packet(7)).

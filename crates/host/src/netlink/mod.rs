@@ -43,6 +43,7 @@ pub use self::{
     events::{LinkEvents, Touched},
     glance::VfGlance,
     leftovers::LinkSettings,
+    programs::XdpProgram,
     route::Route,
     wait::{udev_is_done, wait_for_interface, wait_for_udev},
 };

@@ -3,11 +3,13 @@
 //!
 //! Programs at `tcx` hooks and `netkit` devices stand in neither: they are told by bpf(2) alone.
 
+use std::fmt;
+
 use netlink_packet_route::{
     link::{LinkAttribute, LinkExtentMask, LinkXdp},
     tc::TcMessage,
 };
-use nix::libc;
+use nix::{errno::Errno, libc};
 
 use super::{
     Netlink, NetlinkError,
@@ -24,26 +26,51 @@ const IFLA_XDP: u16 = 43;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 /// A way in which an XDP program is attached.
+#[derive(Debug, PartialEq, Eq)]
 struct Way {
     /// `XDP_ATTACHED_*`.
     attached: u8,
     place: &'static str,
     /// The attribute that tells the program's number.
     number: u16,
-    /// The flag that names the way (`XDP_FLAGS_*_MODE`).
+    /// The flag that names the way (`XDP_FLAGS_*_MODE`), and the word of ip-link(8).
     flag: u32,
+    word: &'static str,
 }
 
 const WAYS: [Way; 3] = [
-    Way { attached: 1, place: "in the driver", number: 5, flag: 1 << 2 },
-    Way { attached: 2, place: "before the network stack", number: 6, flag: 1 << 1 },
-    Way { attached: 3, place: "on the NIC", number: 7, flag: 1 << 3 },
+    Way { attached: 1, place: "in the driver", number: 5, flag: 1 << 2, word: "xdpdrv" },
+    Way { attached: 2, place: "before the network stack", number: 6, flag: 1 << 1, word: "xdpgeneric" },
+    Way { attached: 3, place: "on the NIC", number: 7, flag: 1 << 3, word: "xdpoffload" },
 ];
 /// `IFLA_XDP_FD` of no program: what is there is taken off.
 const NO_PROGRAM: i32 = -1;
 const ATTACHED_NONE: u8 = 0;
 /// Several are, each in another way.
 const ATTACHED_MULTI: u8 = 4;
+
+/// An XDP program at an interface. It shows itself in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpProgram {
+    what: String,
+    /// Its number, which no other program has while it is loaded, where the kernel tells it.
+    pub number: Option<u32>,
+    /// `None` for one of a way that is not known, which cannot be taken off.
+    way: Option<&'static Way>,
+}
+
+impl XdpProgram {
+    /// The command that takes it off the interface `name`.
+    pub fn removal(&self, name: &str) -> String {
+        format!("ip link set dev {name} {} off", self.way.map_or("xdp", |way| way.word))
+    }
+}
+
+impl fmt::Display for XdpProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
 
 impl Netlink {
     /// The XDP programs at each interface of the namespace, in words, with the interface's index.
@@ -56,26 +83,36 @@ impl Netlink {
         body.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
         let attempt = "list the XDP programs of interfaces";
         let links = self.route.dump(attempt, GET_LINK, &body, |message| Some(xdp(message)))?;
-        Ok(links.into_iter().flatten().collect())
+        Ok(links.into_iter().flatten().map(|(index, program)| (index, program.what)).collect())
     }
 
-    /// Takes the XDP programs of an interface off it, but not those that a process holds there itself (`bpf_link`): they go with it.
+    /// The XDP programs at one interface.
     ///
     /// # Errors
     ///
-    /// [`NetlinkError`] when the interface is gone or may not be changed (`CAP_NET_ADMIN`), or the kernel leaves one there.
-    pub fn remove_xdp(&mut self, index: u32) -> Result<(), NetlinkError> {
-        let mut ways = Vec::new();
+    /// [`NetlinkError`] when the interface is gone.
+    pub fn xdp_programs_at(&mut self, index: u32) -> Result<Vec<XdpProgram>, NetlinkError> {
+        let mut found = Vec::new();
         let attempt = format!("look for XDP programs at interface {index}");
-        let each =
-            |message: &Message<'_>| ways.extend(attached(message).into_iter().flat_map(|found| found.ways));
-        self.route.ask(&attempt, GET_LINK, 0, &change(index), each)?;
-        for (way, _) in ways {
-            let mut body = change(index);
-            body.attributes.push(LinkAttribute::Xdp(vec![LinkXdp::Fd(NO_PROGRAM), LinkXdp::Flags(way.flag)]));
-            self.set_link(&format!("take the XDP program {} off interface {index}", way.place), &body)?;
-        }
-        Ok(())
+        self.route.ask(&attempt, GET_LINK, 0, &change(index), |message: &Message<'_>| {
+            found.extend(xdp(message).into_iter().map(|(_, program)| program));
+        })?;
+        Ok(found)
+    }
+
+    /// Takes an XDP program of an interface off it, but not one that a process holds there itself (`bpf_link`): it goes with it.
+    ///
+    /// # Errors
+    ///
+    /// [`NetlinkError`] when the interface is gone or may not be changed (`CAP_NET_ADMIN`), or the kernel leaves the program there.
+    pub fn remove_xdp(&mut self, index: u32, program: &XdpProgram) -> Result<(), NetlinkError> {
+        let attempt = format!("take {program} off interface {index}");
+        let Some(way) = program.way else {
+            return Err(NetlinkError::answered(&attempt, Errno::EOPNOTSUPP, None));
+        };
+        let mut body = change(index);
+        body.attributes.push(LinkAttribute::Xdp(vec![LinkXdp::Fd(NO_PROGRAM), LinkXdp::Flags(way.flag)]));
+        self.set_link(&attempt, &body)
     }
 
     /// The queueing disciplines that somebody has made at each interface of the namespace, in words, with the interface's index. A kernel
@@ -123,18 +160,20 @@ fn attached(message: &Message<'_>) -> Option<Attached> {
     Some(Attached { index, attached, ways: ways.collect() })
 }
 
-/// The XDP programs that a link message tells of, in words.
-fn xdp(message: &Message<'_>) -> Vec<(u32, String)> {
+/// The XDP programs that a link message tells of, each with the interface's index.
+fn xdp(message: &Message<'_>) -> Vec<(u32, XdpProgram)> {
     let Some(Attached { index, attached, ways }) = attached(message) else { return Vec::new() };
-    let told = ways.iter().map(|(way, number)| match number {
-        Some(number) => format!("an XDP program {} (`bpftool prog show id {number}`)", way.place),
-        None => format!("an XDP program {}", way.place),
+    let told = ways.iter().map(|(way, number)| {
+        let known = number.map(|number| format!(" (`bpftool prog show id {number}`)"));
+        let what = format!("an XDP program {}{}", way.place, known.unwrap_or_default());
+        XdpProgram { what, number: *number, way: Some(*way) }
     });
-    let mut told: Vec<String> = told.collect();
+    let mut told: Vec<XdpProgram> = told.collect();
     if told.is_empty() && attached != ATTACHED_NONE {
-        told.push(format!("an XDP program, attached in a way that is not known (XDP_ATTACHED {attached})"));
+        let what = format!("an XDP program, attached in a way that is not known (XDP_ATTACHED {attached})");
+        told.push(XdpProgram { what, number: None, way: None });
     }
-    told.into_iter().map(|what| (index, what)).collect()
+    told.into_iter().map(|program| (index, program)).collect()
 }
 
 /// A queueing discipline that somebody has made: those that the kernel makes by itself have no handle (`qdisc_create_dflt`).
@@ -151,8 +190,6 @@ fn discipline(message: &Message<'_>) -> Option<(u32, String)> {
 
 #[cfg(test)]
 mod tests {
-    use nix::errno::Errno;
-
     use super::*;
 
     fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -172,7 +209,10 @@ mod tests {
             payload[4..8].copy_from_slice(&7_u32.to_ne_bytes());
             payload.extend(attribute(IFLA_XDP, &nested));
             let message = Message { kind: NEW_LINK, flags: 0, sequence: 0, payload: &payload };
-            xdp(&message).into_iter().map(|(index, what)| format!("{index}: {what}")).collect::<Vec<_>>()
+            xdp(&message)
+                .into_iter()
+                .map(|(index, program)| format!("{index}: {program}"))
+                .collect::<Vec<_>>()
         };
         assert_eq!(of(0, &[]), [""; 0]);
         let driver = "7: an XDP program in the driver (`bpftool prog show id 12`)";
