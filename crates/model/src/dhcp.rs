@@ -34,6 +34,9 @@ pub const CLIENTS: [&str; 4] = ["udhcpc", "dhcpcd", "dhclient", "busybox"];
 /// No more than this of a file inside is read: each is one line.
 const LIMIT: usize = 4096;
 
+/// So much is read of a command line: that of the shell that is about to become the client has all that it runs.
+const COMMAND_LINE: usize = 64 << 10;
+
 /// The lease of an interface as it is noted, of what reads files inside.
 pub fn noted(read: impl Fn(&str, usize) -> Option<Vec<u8>>, interface: &str) -> Option<DhcpLease> {
     DhcpLease::read(&String::from_utf8_lossy(&read(&lease_file(interface), LIMIT)?))
@@ -43,7 +46,7 @@ pub fn noted(read: impl Fn(&str, usize) -> Option<Vec<u8>>, interface: &str) -> 
 pub fn client_runs(read: impl Fn(&str, usize) -> Option<Vec<u8>>, interface: &str) -> bool {
     let pid = read(&pid_file(interface), LIMIT).unwrap_or_default();
     let Ok(pid) = String::from_utf8_lossy(&pid).trim().parse::<u32>() else { return false };
-    let line = read(&format!("/proc/{pid}/cmdline"), LIMIT).unwrap_or_default();
+    let line = read(&format!("/proc/{pid}/cmdline"), COMMAND_LINE).unwrap_or_default();
     let line = String::from_utf8_lossy(&line);
     CLIENTS.iter().any(|client| line.contains(client))
 }

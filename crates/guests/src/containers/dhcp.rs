@@ -30,6 +30,10 @@ const LONGEST: Duration = Duration::from_secs(35);
 /// How long the shell may take that starts a client; it needs milliseconds.
 const SHELL: Duration = Duration::from_secs(10);
 
+/// A client that is not seen for so long has ended: while the kernel puts a program in the place of the shell that started it, it has no command
+/// line.
+const ENDED: Duration = Duration::from_secs(3);
+
 /// How often it is looked whether a lease is there.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -168,6 +172,7 @@ fn await_lease(
     began: Instant,
     deadline: Instant,
 ) -> Result<(), GuestError> {
+    let mut ended: Option<Instant> = None;
     loop {
         if dhcp::noted(|path, limit| place.read(path, limit).ok(), interface.as_str()).is_some() {
             return Ok(());
@@ -179,10 +184,12 @@ fn await_lease(
             let last: Vec<&str> = last.into_iter().rev().collect();
             shortened(&last.join("; "))
         };
-        if !dhcp::client_runs(|path, limit| place.read(path, limit).ok(), interface.as_str()) {
+        if dhcp::client_runs(|path, limit| place.read(path, limit).ok(), interface.as_str()) {
+            ended = None;
+        } else if ended.get_or_insert_with(Instant::now).elapsed() >= ENDED {
             return Err(refused(guest, interface, format!("its DHCP client has ended: {}", said())));
         }
-        if Instant::now() >= deadline || interrupt::pending() {
+        if ended.is_none() && (Instant::now() >= deadline || interrupt::pending()) {
             complain!(
                 "guest {guest} runs, and its interface {interface} has no lease after {} s: {}; the client inside asks on, and `penstock verify` \
                  tells whether it has one",
