@@ -293,19 +293,10 @@ impl HostExecutor {
 
     /// Holds the VF whose interface an action changes, which a network plugin would move into a container.
     fn hold_interface(&self, action: &FunctionAction, deadline: Instant) -> Result<(), ExecuteError> {
-        let (FunctionAction::SetMac { function, .. }
-        | FunctionAction::Rename { function, .. }
-        | FunctionAction::SetMtu { function, .. }
-        | FunctionAction::SetLink { function, .. }
-        | FunctionAction::AddAddress { function, .. }
-        | FunctionAction::RemoveAddress { function, .. }
-        | FunctionAction::RestoreInterface { function, .. }) = action
-        else {
-            return Ok(());
-        };
-        match self.function(*function).physical_function() {
+        let Some(function) = action.changes_interface_of() else { return Ok(()) };
+        match self.function(function).physical_function() {
             Ok(Some(_)) => {
-                self.users.hold(&self.root, &[*function], &format!("{function} was not changed"), deadline)
+                self.users.hold(&self.root, &[function], &format!("{function} was not changed"), deadline)
             }
             _ => Ok(()),
         }

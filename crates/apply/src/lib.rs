@@ -13,6 +13,8 @@ pub mod history;
 pub mod journal;
 mod others;
 pub mod runner;
+#[cfg(test)]
+mod steps;
 
 pub use executor::{HostExecutor, MayTake};
 pub use journal::{FileJournal, Journal};

@@ -327,16 +327,8 @@ fn batch(steps: &[Step], mut is_vf: impl FnMut(Bdf) -> bool) -> &[Step] {
 /// not get the VF before that.
 fn by_itself(action: &Action) -> Option<Bdf> {
     match action {
-        Action::Function(
-            FunctionAction::SetMac { function, .. }
-            | FunctionAction::Rename { function, .. }
-            | FunctionAction::SetMtu { function, .. }
-            | FunctionAction::SetLink { function, .. }
-            | FunctionAction::AddAddress { function, .. }
-            | FunctionAction::RemoveAddress { function, .. }
-            | FunctionAction::ResetFunction { function }
-            | FunctionAction::RestoreInterface { function, .. },
-        ) => Some(*function),
+        Action::Function(FunctionAction::ResetFunction { function }) => Some(*function),
+        Action::Function(action) => action.changes_interface_of(),
         _ => None,
     }
 }

@@ -267,7 +267,7 @@ impl Configuration {
         let whole: Value = serde_json::from_slice(bytes).map_err(|error| {
             CniError::new(CniError::DECODING, format!("the configuration is no JSON: {error}"))
         })?;
-        let version = Version::of(&whole).ok_or_else(|| not_understood(&whole))?;
+        let version = Version::of(&whole).map_err(not_understood)?;
         let wrong = |text: String| CniError::new(CniError::CONFIGURATION, text);
         let raw: Raw = serde_json::from_value(whole.clone())
             .map_err(|error| wrong(format!("the configuration is wrong: {error}")))?;
@@ -375,10 +375,7 @@ fn settled(settings: &VfSettings) -> Result<(), CniError> {
 }
 
 /// A configuration says no version that is understood.
-fn not_understood(document: &Value) -> CniError {
-    // The specification has one that says none be of 0.1.0.
-    let said =
-        document.get("cniVersion").and_then(Value::as_str).filter(|said| !said.is_empty()).unwrap_or("0.1.0");
+fn not_understood(said: &str) -> CniError {
     let known: Vec<&str> = Version::ALL.iter().map(|version| version.text()).collect();
     let text = format!("the configuration is of CNI version {said:?}");
     CniError::new(CniError::VERSION, text).hint(format!("this plugin understands {}", known.join(", ")))

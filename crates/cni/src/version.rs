@@ -37,13 +37,15 @@ impl Version {
     /// an error is told in.
     pub fn told_by(bytes: &[u8]) -> Version {
         let document: Option<Value> = serde_json::from_slice(bytes).ok();
-        document.as_ref().and_then(Version::of).unwrap_or(Version::V1_1_0)
+        document.as_ref().and_then(|document| Version::of(document).ok()).unwrap_or(Version::V1_1_0)
     }
 
-    /// The version that a configuration says; `None` for none, or one that is not understood.
-    pub(crate) fn of(document: &Value) -> Option<Version> {
-        let said = document.get("cniVersion").and_then(Value::as_str).unwrap_or_default();
-        Version::ALL.into_iter().find(|version| version.text() == said)
+    /// The version that a configuration says; else what it says, which is none that is understood.
+    pub(crate) fn of(document: &Value) -> Result<Version, &str> {
+        let said = document.get("cniVersion").and_then(Value::as_str).filter(|said| !said.is_empty());
+        // The specification has one that says none be of 0.1.0.
+        let said = said.unwrap_or("0.1.0");
+        Version::ALL.into_iter().find(|version| version.text() == said).ok_or(said)
     }
 
     /// What VERSION answers to a configuration that says this one.

@@ -49,7 +49,7 @@ pub fn set_mode(pf: Bdf, mode: EswitchMode, within: Duration) -> Result<(), Netl
     let attempt = format!("put the embedded switch of {pf} into {mode} mode with devlink");
     // Whoever gave it up hears nothing of it.
     in_time(pf, attempt, within, move |taken| {
-        set_eswitch_mode(pf, mode, || taken.swap(true, Ordering::SeqCst)).map(|_was_asked| ())
+        set_eswitch_mode(pf, mode, || taken.swap(true, Ordering::SeqCst))
     })
 }
 

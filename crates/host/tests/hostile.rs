@@ -20,7 +20,7 @@ use penstock_host::{
     },
 };
 use penstock_model::{Inventory, inventory::tuning::Reading};
-use penstock_testkit::sysfs;
+use penstock_testkit::{memory, sysfs};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -318,23 +318,16 @@ fn thousands_of_greedy_functions_are_scanned_in_bounded_time_and_memory() {
             fs::write(directory.join(name), value).unwrap();
         }
     }
-    let before = peak_memory();
+    let before = memory::status("VmHWM");
     let inventory = look(tree.path());
     assert_eq!(inventory.pfs.len(), 2000);
-    let grown = peak_memory().saturating_sub(before);
+    let grown = memory::status("VmHWM").saturating_sub(before);
     assert!(grown < 1 << 30, "a scan took {} MiB", grown >> 20);
     assert!(
         inventory.unknown.iter().any(|note| note.contains("left out")),
         "{:?}",
         inventory.unknown.first()
     );
-}
-
-/// The most memory that this process has had (`VmHWM`), in bytes.
-fn peak_memory() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
 /// Directories of a kernel's have no hundred thousand entries, and a scan says how many it read.
@@ -361,9 +354,9 @@ fn sets_of_all_cpus_of_hundreds_of_interrupts_take_bounded_memory() {
         fs::write(directory.join("smp_affinity_list"), "0-65535").unwrap();
         fs::write(directory.join("effective_affinity_list"), "0-65535").unwrap();
     }
-    let before = peak_memory();
+    let before = memory::status("VmHWM");
     let inventory = look(tree.path());
-    let grown = peak_memory().saturating_sub(before);
+    let grown = memory::status("VmHWM").saturating_sub(before);
     assert!(grown < 1 << 30, "a look took {} MiB", grown >> 20);
     let irqs = inventory.tuning.unwrap().irqs;
     assert!(irqs.len() > 500 && matches!(irqs[&599].effective, Reading::Unreadable(_)));

@@ -79,12 +79,35 @@ impl FromStr for InterfaceAddress {
     }
 }
 
+/// What an address of IPv4 looks like.
+macro_rules! ipv4_pattern {
+    () => {
+        "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}"
+    };
+}
+
+/// What an address looks like, as far as a pattern can tell of IPv6.
+macro_rules! ip_address_pattern {
+    () => {
+        concat!($crate::address::ipv4_pattern!(), "|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
+    };
+}
+
+/// The same with the length of a prefix.
+macro_rules! ip_network_pattern {
+    () => {
+        concat!(
+            $crate::address::ipv4_pattern!(),
+            "/([0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8])"
+        )
+    };
+}
+
+pub(crate) use {ip_address_pattern, ip_network_pattern, ipv4_pattern};
+
 crate::names::text_serde!(
     InterfaceAddress,
     "An IPv4 or IPv6 address with its prefix length.",
     "10.20.31.204/24",
-    concat!(
-        "^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}",
-        "/([0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$"
-    )
+    concat!("^(", crate::address::ip_network_pattern!(), ")$")
 );

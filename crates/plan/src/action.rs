@@ -132,6 +132,11 @@ impl Action {
         }
     }
 
+    /// Whether it puts an embedded switch into a mode.
+    pub fn sets_eswitch_mode(&self) -> bool {
+        matches!(self, Action::Function(FunctionAction::SetEswitchMode { .. }))
+    }
+
     /// The guest that it is done to; `None` for what is done to the host.
     pub fn guest(&self) -> Option<&GuestName> {
         match self {

@@ -21,8 +21,8 @@ pub struct WantedVfCount<'a> {
     pub wanted: u16,
     /// What a VF is to have before a driver binds to it.
     pub before_drivers: &'static str,
-    /// Another mode for its embedded switch, which changes while there are no VFs; and whether that may turn out unsupported.
-    pub eswitch: Option<(EswitchChange, bool)>,
+    /// Another mode for its embedded switch, which changes while there are no VFs.
+    pub eswitch: Option<EswitchChange>,
 }
 
 /// The steps to the number of VFs that is wanted, without drivers that bind to them by themselves.
@@ -51,7 +51,7 @@ pub fn set(planner: &mut Planner<'_>, count: WantedVfCount<'_>) {
         let has = counted(usize::from(present), "VF");
         let why = match eswitch {
             _ if wanted == 0 => format!("{name} is to have no VFs"),
-            Some((EswitchChange { to, .. }, _)) => {
+            Some(EswitchChange { to, .. }) => {
                 format!("{name} has {has}, and its embedded switch goes into {to} mode without any")
             }
             None => format!("{name} has {has}, and Linux changes their number only through 0"),
@@ -64,8 +64,8 @@ pub fn set(planner: &mut Planner<'_>, count: WantedVfCount<'_>) {
             why,
         ));
     }
-    if let Some((change, best_effort)) = eswitch {
-        planner.draft.push(eswitch::step(name, pf, change, best_effort));
+    if let Some(change) = eswitch {
+        planner.draft.push(eswitch::step(name, pf, change));
     }
     if wanted > 0 {
         planner.draft.push(StepSpec::new(
@@ -82,7 +82,7 @@ pub fn set(planner: &mut Planner<'_>, count: WantedVfCount<'_>) {
 fn in_use(planner: &mut Planner<'_>, count: &WantedVfCount<'_>) -> bool {
     let WantedVfCount { name, pf, sriov, .. } = *count;
     let would = match count.eswitch {
-        Some((change, _)) => eswitch::would_change(name, change),
+        Some(change) => eswitch::would_change(name, change),
         None => format!("the number of VFs of {name} would change"),
     };
     let mut used = false;

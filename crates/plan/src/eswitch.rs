@@ -3,7 +3,7 @@
 //! It changes while there are no VFs: `ice` refuses it else, `mlx5_core` takes the links of all VFs down, and representors come with the VFs.
 
 use penstock_model::{
-    Bdf, VfAttribute, WantedEswitch,
+    Bdf, Nic, VfAttribute, WantedEswitch,
     inventory::{EswitchMode, KnownMode, Pf, SwitchMode},
 };
 
@@ -22,28 +22,34 @@ pub struct EswitchChange {
     pub from: EswitchMode,
     /// The mode that the model wants.
     pub to: EswitchMode,
+    /// Whether the model does without it where the driver turns out not to have it.
+    pub best_effort: bool,
 }
 
-/// What changes of a PF's embedded switch that the model wants in a mode, as far as its driver can.
-pub fn change(wanted: Option<WantedEswitch>, pf: &Pf) -> Option<EswitchChange> {
-    let to = wanted?.mode();
+/// What changes of the embedded switch of a PF, as far as its driver can.
+pub fn change(nic: &Nic, pf: &Pf) -> Option<EswitchChange> {
+    let to = nic.eswitch.filter(|_| !nic.externally_managed)?.mode();
     let KnownMode::Is(from) = pf.known_mode() else { return None };
-    (from != to).then_some(EswitchChange { from, to })
+    (from != to).then_some(EswitchChange { from, to, best_effort: is_best_effort(nic) })
 }
 
-/// The mode that a NIC's embedded switch is in after the plan, where it is known: what is best effort may come to nothing.
+/// The mode that a NIC's embedded switch is in after the plan if what is best effort comes true, where it is known.
+fn hoped_mode(nic: &WantedNic<'_>) -> Option<EswitchMode> {
+    let known = || match nic.pf.known_mode() {
+        KnownMode::Is(mode) => Some(mode),
+        KnownMode::Without | KnownMode::Unknown(_) => None,
+    };
+    nic.eswitch_change().map(|change| change.to).or_else(known)
+}
+
+/// The same, where it is known whatever comes of what is best effort.
 fn mode_after(nic: &WantedNic<'_>) -> Option<EswitchMode> {
-    match (nic.eswitch_change(), nic.pf.known_mode()) {
-        (Some(_), _) if is_best_effort(nic) => None,
-        (Some(change), _) => Some(change.to),
-        (None, KnownMode::Is(mode)) => Some(mode),
-        (None, KnownMode::Without | KnownMode::Unknown(_)) => None,
-    }
+    hoped_mode(nic).filter(|_| !nic.eswitch_change().is_some_and(|change| change.best_effort))
 }
 
 /// Whether the model does without the mode where it cannot be had.
-fn is_best_effort(nic: &WantedNic<'_>) -> bool {
-    nic.nic.best_effort.contains("eswitch")
+fn is_best_effort(nic: &Nic) -> bool {
+    nic.best_effort.contains("eswitch")
 }
 
 /// Says what stands in the way of the mode that the model wants: nothing is guessed, and a driver without modes is in none.
@@ -59,7 +65,6 @@ pub fn judge(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
         None => format!("driver {driver} of Linux {}", planner.inventory.kernel.release),
     };
     let why = match nic.pf.known_mode() {
-        KnownMode::Is(mode) if mode == wanted.mode() => return,
         KnownMode::Is(_) => return,
         KnownMode::Without if wanted == WantedEswitch::Legacy => return,
         KnownMode::Without => format!("{driver} has no modes of it"),
@@ -80,7 +85,7 @@ pub fn judge(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             ),
         );
     }
-    if is_best_effort(nic) {
+    if is_best_effort(nic.nic) {
         return planner.note(format!("{text}; it is left as it is"));
     }
     planner.lack(
@@ -92,8 +97,8 @@ pub fn judge(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
 }
 
 /// The step that changes the mode of a PF without VFs.
-pub fn step(name: &str, pf: Bdf, change: EswitchChange, best_effort: bool) -> StepSpec {
-    let EswitchChange { from, to } = change;
+pub fn step(name: &str, pf: Bdf, change: EswitchChange) -> StepSpec {
+    let EswitchChange { from, to, best_effort } = change;
     StepSpec::new(
         FunctionAction::SetEswitchMode { pf, mode: to }.into(),
         Some(FunctionAction::SetEswitchMode { pf, mode: from }.into()),
@@ -114,8 +119,7 @@ pub fn without_sriov(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             format!("stop it first: penstock stop MODEL {guest}"),
         );
     }
-    let step = step(nic.name.as_str(), nic.pf.bdf, change, is_best_effort(nic));
-    planner.draft.push(step);
+    planner.draft.push(step(nic.name.as_str(), nic.pf.bdf, change));
 }
 
 /// The beginning of a sentence that refuses it.
@@ -131,7 +135,7 @@ pub fn loopback_before(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
     if !leaves || nic.pf.switch_mode != SwitchMode::Vepa || planner.user(pf).is_some() {
         return;
     }
-    if is_best_effort(nic) {
+    if is_best_effort(nic.nic) {
         return planner.lack(
             format!(
                 "{name} has loopback off (VEPA), which goes with legacy mode, and `best_effort: [eswitch]` may leave it in that"
@@ -150,9 +154,7 @@ pub fn loopback_before(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
 
 /// Why an attribute of a VF cannot be set at its PF, if the driver is known to refuse it in the mode that the switch is in then.
 pub fn refused(nic: &WantedNic<'_>, attribute: &VfAttribute) -> Option<&'static str> {
-    let is_switchdev = mode_after(nic).is_some_and(|mode| mode != EswitchMode::Legacy);
-    let driver = nic.pf.driver.as_deref().filter(|_| is_switchdev)?;
-    drivers::refused_in_switchdev(driver, attribute)
+    refused_in(nic, mode_after(nic), attribute)
 }
 
 /// Why an attribute that is to be off need not be set: the driver refuses it in switchdev mode, and a VF does not have it there. VFs
@@ -161,19 +163,23 @@ pub fn off_in_switchdev(nic: &WantedNic<'_>, attribute: &VfAttribute) -> Option<
     if !matches!(attribute, VfAttribute::Spoofchk(false) | VfAttribute::Trust(false)) {
         return None;
     }
-    let mode = nic.eswitch_change().map(|change| change.to).or_else(|| match nic.pf.known_mode() {
-        KnownMode::Is(mode) => Some(mode),
-        KnownMode::Without | KnownMode::Unknown(_) => None,
-    });
-    let driver = nic.pf.driver.as_deref().filter(|_| mode.is_some_and(|mode| mode != EswitchMode::Legacy))?;
-    drivers::refused_in_switchdev(driver, attribute)
+    refused_in(nic, hoped_mode(nic), attribute)
+}
+
+fn refused_in(
+    nic: &WantedNic<'_>,
+    mode: Option<EswitchMode>,
+    attribute: &VfAttribute,
+) -> Option<&'static str> {
+    mode.filter(|mode| *mode != EswitchMode::Legacy)?;
+    drivers::refused_in_switchdev(nic.pf.driver.as_deref()?, attribute)
 }
 
 /// That a NIC's embedded switch is in another mode than the model wants, or in nobody knows which, for a plan that does not change it; and
 /// what to do.
 pub fn is_other(nic: &WantedNic<'_>) -> Option<(String, String)> {
     let name = nic.name;
-    if let Some(EswitchChange { from, to }) = nic.eswitch_change() {
+    if let Some(EswitchChange { from, to, .. }) = nic.eswitch_change() {
         return Some((
             format!("the embedded switch of {name} is in {from} mode, and the model wants {to}"),
             "change it first: penstock apply".to_owned(),
@@ -184,7 +190,7 @@ pub fn is_other(nic: &WantedNic<'_>) -> Option<(String, String)> {
         |why: String| format!("the embedded switch of {name} is to be in {} mode, and {why}", wanted.name());
     match nic.pf.known_mode() {
         KnownMode::Is(_) => None,
-        KnownMode::Without if wanted == WantedEswitch::Legacy || is_best_effort(nic) => None,
+        KnownMode::Without if wanted == WantedEswitch::Legacy || is_best_effort(nic.nic) => None,
         KnownMode::Without => Some((
             text("its driver has no modes of it".to_owned()),
             format!("leave `eswitch` of {name} out; `best_effort: [eswitch]` does without it"),

@@ -43,7 +43,7 @@ fn vf_count(planner: &mut Planner<'_>, nic: &WantedNic<'_>) {
             sriov,
             wanted: nic.nic.vfs,
             before_drivers: "its attributes are set",
-            eswitch: nic.eswitch_change().map(|change| (change, nic.nic.best_effort.contains("eswitch"))),
+            eswitch: nic.eswitch_change(),
         },
     );
 }

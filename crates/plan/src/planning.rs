@@ -207,7 +207,8 @@ pub fn undo(plan: &Plan) -> Plan {
         steps.push(Step {
             id,
             postcondition: Fact::after(&action),
-            best_effort: (step.best_effort && !sets_eswitch_mode(&action)) || clears_mac(&action),
+            // An embedded switch whose mode was best effort and came to nothing is in the mode before; one that was changed has to come back.
+            best_effort: (step.best_effort && !action.sets_eswitch_mode()) || clears_mac(&action),
             action,
             reason: format!("takes back step {}: {}", step.id, step.reason),
             needs: needs.into_iter().collect(),
@@ -233,12 +234,6 @@ pub fn undo(plan: &Plan) -> Plan {
         }
     }
     Plan { nics: plan.nics.clone(), drives: plan.drives.clone(), steps, notes }
-}
-
-/// Whether an action puts an embedded switch into a mode. One that was best effort and came to nothing is in the mode before; one that was
-/// changed has to come back.
-fn sets_eswitch_mode(action: &Action) -> bool {
-    matches!(action, Action::Function(FunctionAction::SetEswitchMode { .. }))
 }
 
 /// Whether an action takes a VF's administrative MAC away again, which some drivers refuse.

@@ -43,21 +43,12 @@ impl<'a> UnsupportedAttributes<'a> {
         if matches!(attribute, VfAttribute::Mac(_)) {
             return false;
         }
-        if let Some(why) = eswitch::off_in_switchdev(nic, attribute) {
-            for word in words(attribute, &vf.settings) {
-                self.left_out
-                    .entry(word)
-                    .or_insert_with(|| (Lack::InThisMode(why), Vec::new()))
-                    .1
-                    .push(vf.index);
-            }
-            return true;
-        }
+        let off = eswitch::off_in_switchdev(nic, attribute);
         let known = planner.inventory.capabilities.get(&nic.pf.bdf);
         let tried = known.and_then(|known| known.lack_of(attribute)).map(Lack::Tried);
-        let lack = eswitch::refused(nic, attribute).map(Lack::InThisMode).or(tried);
+        let lack = off.or_else(|| eswitch::refused(nic, attribute)).map(Lack::InThisMode).or(tried);
         let Some(lack) = lack else { return false };
-        let may_fail = vf.may_fail(attribute);
+        let may_fail = off.is_some() || vf.may_fail(attribute);
         for word in words(attribute, &vf.settings) {
             let (_, vfs) = match may_fail {
                 true => self.left_out.entry(word).or_insert_with(|| (lack, Vec::new())),

@@ -61,7 +61,7 @@ impl WantedNic<'_> {
 
     /// What changes of the mode of its embedded switch.
     pub fn eswitch_change(&self) -> Option<EswitchChange> {
-        eswitch::change(self.nic.eswitch.filter(|_| !self.nic.externally_managed), self.pf)
+        eswitch::change(self.nic, self.pf)
     }
 
     /// What is known of a VF that is left in being; `None` when it is made anew.

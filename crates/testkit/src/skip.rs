@@ -14,30 +14,25 @@ pub const PART: &str = "left out of ";
 
 /// Says that the test which calls this cannot run here. It is to return at once.
 pub fn whole(why: impl Display) {
-    tell(WHOLE, &this_test(), &why);
+    tell(WHOLE, &why);
 }
 
 /// The same of a part of it; the rest goes on.
 pub fn part(why: impl Display) {
-    tell(PART, &this_test(), &why);
-}
-
-/// The same as [`whole`], where it is another thread of the test `test` that finds it out.
-pub fn whole_of(test: &str, why: impl Display) {
-    tell(WHOLE, test, &why);
+    tell(PART, &why);
 }
 
 /// The path of the test whose thread this is; of one that shares its thread with all others (`--test-threads=1`), nothing but that.
-pub fn this_test() -> String {
+fn this_test() -> String {
     match thread::current().name() {
         Some(name) if name != "main" => name.to_owned(),
         _ => "a test".to_owned(),
     }
 }
 
-fn tell(start: &str, test: &str, why: &dyn Display) {
+fn tell(start: &str, why: &dyn Display) {
     // The harness captures what is printed, and not what is written.
-    let _ = io::stderr().write_all(line(start, test, why).as_bytes());
+    let _ = io::stderr().write_all(line(start, &this_test(), why).as_bytes());
 }
 
 /// A line of its own wherever it comes: with one thread the harness has begun one by then (`test NAME ... `).

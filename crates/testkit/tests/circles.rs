@@ -225,11 +225,10 @@ fn modules_of_tests(file: &File, here: &[String]) -> Vec<Vec<String>> {
 fn uses_of(sources: &Path) -> Uses {
     let read = |path: &Path| syn::parse_file(&fs::read_to_string(path).unwrap()).unwrap();
     let (modules, names) = root_of(&read(&sources.join("lib.rs")));
-    let files = rust_files(sources).into_iter().map(|path| {
-        let here = module_of(path.strip_prefix(sources).unwrap());
-        (here, read(&path))
-    });
-    let files: Vec<(Vec<String>, File)> = files.filter(|(here, _)| modules.contains(&here[0])).collect();
+    let files =
+        rust_files(sources).into_iter().map(|path| (module_of(path.strip_prefix(sources).unwrap()), path));
+    let files = files.filter(|(here, _)| modules.contains(&here[0]));
+    let files: Vec<(Vec<String>, File)> = files.map(|(here, path)| (here, read(&path))).collect();
     let of_tests: Vec<_> = files.iter().flat_map(|(here, file)| modules_of_tests(file, here)).collect();
     let mut uses = Uses::new();
     for (here, file) in files.iter().filter(|(here, _)| !of_tests.iter().any(|own| here.starts_with(own))) {

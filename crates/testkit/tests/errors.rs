@@ -6,7 +6,7 @@ mod sources;
 
 use std::{fs, path::Path};
 
-use sources::{crates, rust_files};
+use sources::{crates, is_of_tests, own_files};
 use syn::{
     Attribute, Expr, ExprLit, File, ImplItemFn, ItemFn, ItemImpl, ItemMod, ItemTrait, Lit, Meta, ReturnType,
     Signature, TraitItem, Type, Visibility,
@@ -90,18 +90,13 @@ fn silent(file: &File) -> Vec<String> {
     silent.0
 }
 
-/// Whether a file, as it is below its crate's sources, is of the crate's tests, as they are called here.
-fn is_of_tests(file: &Path) -> bool {
-    file.ends_with("tests.rs") || file.iter().any(|part| part == "tests")
-}
-
 #[test]
 fn every_public_function_that_may_fail_says_when() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut wrong, mut read) = (Vec::new(), 0);
     for folder in crates() {
         let sources = folder.join("src");
-        for path in if sources.is_dir() { rust_files(&sources) } else { Vec::new() } {
+        for path in own_files(&folder) {
             let name = path.strip_prefix(&root).unwrap();
             if is_of_tests(path.strip_prefix(&sources).unwrap())
                 || GENERATED.iter().any(|generated| name.starts_with(generated))

@@ -14,7 +14,7 @@ use std::{
 use penstock_host::packages;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use sources::{
-    crates, rust_files,
+    crates, own_files,
     shell::{BUILTINS, commands},
 };
 use syn::Lit;
@@ -236,7 +236,7 @@ fn all_sources() -> BTreeMap<String, Source> {
     let mut all = BTreeMap::new();
     for folder in crates().into_iter().filter(|folder| !folder.ends_with("testkit")) {
         let sources = folder.join("src");
-        for file in if sources.is_dir() { rust_files(&sources) } else { Vec::new() } {
+        for file in own_files(&folder) {
             if file.strip_prefix(&sources).unwrap().iter().any(|part| part == "tests") {
                 continue;
             }

@@ -10,7 +10,7 @@ use std::{
     sync::LazyLock,
 };
 
-use sources::{crates, rust_files};
+use sources::{crates, own_files};
 use syn::{Item, Visibility};
 
 /// Names that two crates or more have for different things. It is to become shorter.
@@ -49,11 +49,8 @@ fn public_types(items: &[Item], names: &mut BTreeSet<String>) {
 static CRATES_BY_NAME: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for folder in crates() {
-        if !folder.join("src").is_dir() {
-            continue;
-        }
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-        for file in rust_files(&folder.join("src")) {
+        for file in own_files(&folder) {
             let mut names = BTreeSet::new();
             public_types(&syn::parse_file(&fs::read_to_string(&file).unwrap()).unwrap().items, &mut names);
             for found in names {

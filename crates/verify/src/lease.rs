@@ -45,9 +45,7 @@ fn seen(
     // Those that a host gives itself where nobody answers (RFC 3927) are no lease.
     let is_leased = |address: &&InterfaceAddress| {
         let ip = address.ip();
-        ip.is_ipv4()
-            && !matches!(ip, std::net::IpAddr::V4(ip) if ip.is_link_local())
-            && !fixed.contains(address)
+        ip.is_ipv4() && !penstock_model::address::is_link_local(ip) && !fixed.contains(address)
     };
     let leased: Vec<&InterfaceAddress> = report.interface.addresses.iter().filter(is_leased).collect();
     let Some((lease, runs)) = noted.filter(|(lease, _)| leased.contains(&&lease.address)) else {

@@ -225,11 +225,7 @@ impl Users {
 /// Whether a function is bound to this driver and somebody else has its interface: who binds it has nothing to do or to wait for.
 pub(super) fn has_gone_bound(users: &Users, root: &Root, function: Bdf, driver: &str) -> bool {
     let bound = PciFunction::new(root, function).driver().ok().flatten();
-    if bound.as_deref() != Some(driver) || !is_away(root, function).unwrap_or(false) {
-        return false;
-    }
-    let elsewhere = || (users.elsewhere)(root, &BTreeSet::from([function])).found.contains_key(&function);
-    users.attachments.given_away(root, &[function]).contains_key(&function) || elsewhere()
+    bound.as_deref() == Some(driver) && users.who_has_interface(root, function).is_ok()
 }
 
 /// The VFs of a PF that these actions give attributes.

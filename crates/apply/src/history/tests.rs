@@ -17,7 +17,10 @@ use super::{
     recovery::{RunToUndo, UndoPlan, way_back},
     state::{Fate, Phase, RunState},
 };
-use crate::journal::{Ending, Entry};
+use crate::{
+    journal::{Ending, Entry},
+    steps::step,
+};
 
 mod machine;
 mod stored;
@@ -503,17 +506,7 @@ fn done_entries(action: Action, inverse: Action) -> (Plan, Vec<Entry>) {
         Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None },
         Entry::End { applied: true },
     ];
-    let step = Step {
-        id: StepId(1),
-        postcondition: Fact::after(&action),
-        action,
-        reason: "a test".to_owned(),
-        needs: Vec::new(),
-        inverse: Some(inverse),
-        best_effort: false,
-        guest: None,
-    };
-    (Plan { steps: vec![step], ..Plan::default() }, entries)
+    (Plan { steps: vec![step(1, action, inverse, &[])], ..Plan::default() }, entries)
 }
 
 #[test]
@@ -573,19 +566,9 @@ fn what_an_undo_could_not_take_back_is_told_from_what_somebody_makes_of_it_then(
 
 #[test]
 fn what_stays_holds_also_what_stands_below_an_interface_that_comes_back() {
-    let step = |id, action: Action, inverse, needs: &[u32]| Step {
-        id: StepId(id),
-        postcondition: Fact::after(&action),
-        action,
-        reason: "a test".to_owned(),
-        needs: needs.iter().copied().map(StepId).collect(),
-        inverse: Some(inverse),
-        best_effort: false,
-        guest: None,
-    };
-    let autoprobe = |on| FunctionAction::SetAutoprobe { pf: pf(0), on }.into();
-    let mtu = |bytes| FunctionAction::SetMtu { function: pf(0), mtu: Mtu::new(bytes).unwrap() }.into();
-    let vfs = |count| FunctionAction::SetVfCount { pf: pf(0), count }.into();
+    let autoprobe = |on| FunctionAction::SetAutoprobe { pf: pf(0), on };
+    let mtu = |bytes| FunctionAction::SetMtu { function: pf(0), mtu: Mtu::new(bytes).unwrap() };
+    let vfs = |count| FunctionAction::SetVfCount { pf: pf(0), count };
     let plan = Plan {
         steps: vec![
             step(1, autoprobe(false), autoprobe(true), &[]),
@@ -612,23 +595,16 @@ fn what_stays_holds_also_what_stands_below_an_interface_that_comes_back() {
 fn of_a_way_back_only_what_comes_back_is_left() {
     let function = "0000:04:10.0".parse().unwrap();
     let setup = penstock_plan::InterfaceSetup { up: true, ..Default::default() };
-    let restore: Action = FunctionAction::RestoreInterface { function, setup }.into();
-    let count: Action = FunctionAction::SetVfCount { pf: pf(0), count: 0 }.into();
-    let step = |id, action: &Action, needs: &[u32]| Step {
-        id: StepId(id),
-        postcondition: Fact::after(action),
-        action: action.clone(),
-        reason: "a test".to_owned(),
-        needs: needs.iter().copied().map(StepId).collect(),
-        inverse: None,
-        best_effort: false,
-        guest: None,
+    let restore = FunctionAction::RestoreInterface { function, setup };
+    let count = FunctionAction::SetVfCount { pf: pf(0), count: 0 };
+    let plan = Plan {
+        steps: vec![step(1, count.clone(), count, &[]), step(2, restore.clone(), restore.clone(), &[1])],
+        ..Plan::default()
     };
-    let plan = Plan { steps: vec![step(1, &count, &[]), step(2, &restore, &[1])], ..Plan::default() };
     let origins = vec![(RunId(1), StepId(7)), (RunId(1), StepId(3))];
     let mut way = UndoPlan { plan, origins, kept: Vec::new(), anothers: Vec::new(), edited: Vec::new() };
     way.leave_all_but_what_comes_back();
-    assert_eq!(way.plan.steps, [step(2, &restore, &[])]);
+    assert_eq!(way.plan.steps, [step(2, restore.clone(), restore, &[])]);
     assert_eq!(way.origins, [(RunId(1), StepId(3))]);
 }
 

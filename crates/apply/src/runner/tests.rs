@@ -6,6 +6,7 @@ use penstock_plan::Direction;
 use penstock_plan::{ActionGroup, Execute, FileAction, GuestAction, Observe};
 
 use super::*;
+use crate::steps::step;
 
 mod eswitch;
 mod guests;
@@ -211,19 +212,8 @@ fn plan() -> Plan {
         (mtu(9000), mtu(1500), &[]),
         (link(Direction::Up), link(Direction::Down), &[5]),
     ];
-    let steps = (1..)
-        .zip(steps)
-        .map(|(n, (action, inverse, needs))| Step {
-            id: StepId(n),
-            postcondition: Fact::after(&action),
-            action,
-            reason: "a test".to_owned(),
-            needs: needs.iter().copied().map(StepId).collect(),
-            inverse: Some(inverse),
-            best_effort: false,
-            guest: None,
-        })
-        .collect();
+    let steps =
+        (1..).zip(steps).map(|(n, (action, inverse, needs))| step(n, action, inverse, needs)).collect();
     Plan { steps, ..Plan::default() }
 }
 
@@ -613,18 +603,8 @@ fn the_observer_hears_of_every_step_and_of_the_way_back() {
 #[test]
 fn what_is_done_to_vfs_one_after_the_other_is_proven_one_by_one() {
     let function: Bdf = "0000:04:00.0".parse().unwrap();
-    let step = |id, action: FunctionAction| Step {
-        id: StepId(id),
-        postcondition: Fact::after(&action.clone().into()),
-        action: action.into(),
-        reason: "a test".to_owned(),
-        needs: vec![],
-        inverse: None,
-        best_effort: false,
-        guest: None,
-    };
     let together = |action: FunctionAction, is_vf| {
-        let steps: Vec<Step> = (1..=300).map(|id| step(id, action.clone())).collect();
+        let steps: Vec<Step> = (1..=300).map(|id| step(id, action.clone(), action.clone(), &[])).collect();
         batch(&steps, |_| is_vf).len()
     };
     let restore =

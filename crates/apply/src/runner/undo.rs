@@ -7,7 +7,7 @@ use std::{
 };
 
 use penstock_host::{chain, interrupt};
-use penstock_plan::{Action, Fact, FunctionAction, Step, StepId, persist};
+use penstock_plan::{Action, Fact, Step, StepId, persist};
 use serde::{Deserialize, Serialize};
 
 use super::{Run, done_to};
@@ -44,12 +44,6 @@ impl fmt::Display for NotUndone {
     }
 }
 
-/// Whether an action puts an embedded switch into a mode. While nobody knows what came of that, VFs are not made: the driver holds the same
-/// lock, which no signal ends, and they would be of the wrong mode.
-fn is_eswitch_mode(action: &Action) -> bool {
-    matches!(action, Action::Function(FunctionAction::SetEswitchMode { .. }))
-}
-
 /// The steps before `step` that it needs, and that those need.
 fn stands_on(step: &Step, begun: &[&Step]) -> BTreeSet<StepId> {
     let mut needed: BTreeSet<StepId> = step.needs.iter().copied().collect();
@@ -80,46 +74,41 @@ impl Run<'_, '_> {
         let mut held: BTreeMap<StepId, &Step> = BTreeMap::new();
         let mut steps = back.iter().rev().filter_map(|step| Some((*step, step.inverse.as_ref()?))).peekable();
         while let Some((step, inverse)) = steps.next() {
-            if let Some(by) = held.get(&step.id)
-                && let Some(stuck) = &by.inverse
-                && others::holds(stuck, inverse, Some(&step.action))
-            {
-                let error = format!(
-                    "it was not tried: step {}, {stuck}, was not taken back, and comes before",
-                    by.id
-                );
-                let entry = Entry::Undone { step: step.id, error: Some(error.clone()), anothers: None };
-                let _ = self.journal.record(&[entry], false);
-                self.observer.undone(step, Some(&error));
-                not_undone.push(NotUndone {
-                    step: step.id,
-                    action: inverse.to_string(),
-                    error,
-                    needed_by: None,
-                    anothers: false,
-                });
-                continue;
-            }
-            let undo = Entry::Undo { step: step.id, action: inverse.clone() };
-            // The way back goes on when the disk is full: the intents that it needs were written before.
-            let _ = self.journal.record(&[undo], true);
-            let anothers = self.anothers(step);
-            let outcome = match anothers {
-                Some(_) => Ok(()),
-                // The VF that it was about is gone, and with it what was set of it.
-                None if self.vfs_are_anothers(step, begun) => Ok(()),
-                None => self.undo(inverse),
+            let blocked = held.get(&step.id).and_then(|by| {
+                let stuck = by.inverse.as_ref()?;
+                others::holds(stuck, inverse, Some(&step.action)).then(|| {
+                    format!("it was not tried: step {}, {stuck}, was not taken back, and comes before", by.id)
+                })
+            });
+            let (error, anothers) = match blocked {
+                Some(blocked) => (Some(blocked), None),
+                None => {
+                    let undo = Entry::Undo { step: step.id, action: inverse.clone() };
+                    // The way back goes on when the disk is full: the intents that it needs were written before.
+                    let _ = self.journal.record(&[undo], true);
+                    let anothers = self.anothers(step);
+                    let outcome = match anothers {
+                        Some(_) => Ok(()),
+                        // The VF that it was about is gone, and with it what was set of it.
+                        None if self.vfs_are_anothers(step, begun) => Ok(()),
+                        None => self.undo(inverse),
+                    };
+                    // What a batch that failed has kept from others stays so until its own turn has come.
+                    let about = done_to(inverse);
+                    let goes_on =
+                        about.is_some() && steps.peek().is_some_and(|(_, next)| done_to(next) == about);
+                    if !goes_on && !self.executors.let_go_of(inverse) {
+                        self.executors.let_go();
+                    }
+                    // While nobody knows what came of a mode, VFs are not made: the driver holds the same lock, which no signal ends, and they
+                    // would be of the wrong mode.
+                    if outcome.is_err() && inverse.sets_eswitch_mode() {
+                        held.extend(stands_on(step, begun).into_iter().map(|id| (id, step)));
+                    }
+                    (outcome.err(), anothers)
+                }
             };
-            // What a batch that failed has kept from others stays so until its own turn has come.
-            let about = done_to(inverse);
-            let goes_on = about.is_some() && steps.peek().is_some_and(|(_, next)| done_to(next) == about);
-            if !goes_on && !self.executors.let_go_of(inverse) {
-                self.executors.let_go();
-            }
-            let (error, left) = (outcome.err(), anothers.is_some());
-            if error.is_some() && is_eswitch_mode(inverse) {
-                held.extend(stands_on(step, begun).into_iter().map(|id| (id, step)));
-            }
+            let left = anothers.is_some();
             let entry = Entry::Undone { step: step.id, error: error.clone(), anothers: anothers.clone() };
             let _ = self.journal.record(&[entry], false);
             let told = anothers

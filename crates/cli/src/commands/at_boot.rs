@@ -91,13 +91,12 @@ fn await_nics(machine: &Machine, file: &ModelFile, printer: &mut Printer) -> Res
             Err(failure) if late => return Err(failure),
             // What comes or goes while it is looked at may be in the way: it is looked at again.
             Err(_) => {}
-            Ok(inventory) => {
+            Ok(mut inventory) => {
                 let mut lacking = not_there_yet(&file.model, &inventory);
                 if lacking.is_empty() {
                     // A driver may be there before its devlink is.
-                    let mut asked = inventory.clone();
-                    machine.ask_eswitch_modes(&file.model, &mut asked);
-                    lacking = modes_not_known(&file.model, &asked);
+                    machine.ask_eswitch_modes(&file.model, &mut inventory);
+                    lacking = modes_not_known(&file.model, &inventory);
                 }
                 if late && !lacking.is_empty() {
                     printer.warn(format!("not there after {} s: {}", NICS.as_secs(), lacking.join("; ")));

@@ -4,13 +4,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     path::{Path, PathBuf},
-    process,
 };
 
 use penstock_guests::{Builtin, Condition, Containers, GuestError, Guests, Status as GuestStatus};
 use penstock_host::{
     Netlink, Place, Root, chain, files, interface_of, scan,
-    scan::lifelines::{Started, lifelines, lifelines_here, ssh_connection},
+    scan::lifelines::{Started, lifelines, lifelines_here},
     tap, threads,
 };
 use penstock_model::{
@@ -112,11 +111,7 @@ impl Machine {
             return Ok(inventory);
         }
         let mut inventory = self.functions()?;
-        inventory.lifelines = Some(lifelines_here(&Started {
-            ssh_connection: ssh_connection(),
-            process: Some(process::id()),
-            peers: peers.to_vec(),
-        }));
+        inventory.lifelines = Some(lifelines_here(&Started::here(peers.to_vec())));
         inventory.boot = Some(scan::boot::facts(&self.root, &inventory));
         Ok(inventory)
     }

@@ -102,12 +102,7 @@ impl Recognise for ByDevice {
     }
 
     fn lifelines(&self) -> BTreeMap<Bdf, Vec<String>> {
-        let started = lifelines::Started {
-            ssh_connection: lifelines::ssh_connection(),
-            process: Some(std::process::id()),
-            peers: Vec::new(),
-        };
-        let all = lifelines::lifelines_here(&started);
+        let all = lifelines::lifelines_here(&lifelines::Started::here(Vec::new()));
         let paths = all.found.iter().flat_map(|lifeline| &lifeline.paths);
         let functions: BTreeSet<Bdf> = paths.filter_map(|path| path.function).collect();
         let over =

@@ -1,6 +1,12 @@
 //! What a Penstock that was killed leaves of a container, and how the next one goes on.
 
-use std::{fs, path::PathBuf, sync::atomic::Ordering};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command as Program, Stdio},
+    sync::atomic::Ordering,
+    time::Duration,
+};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -12,9 +18,8 @@ use penstock_model::InterfaceRoute;
 use penstock_plan::{Execute, Fact, GuestAction, Observe, action::GuestDefinition};
 
 use crate::{
-    assert_gone,
-    bench::{Bench, TIMEOUT, bdf, ip, shell},
-    groups_of, monitor_of,
+    bench::{Bench, TIMEOUT, bdf, ip, shell, until},
+    monitor::{assert_gone, groups_of, monitor_of},
 };
 
 fn file(bench: &Bench, definition: &GuestDefinition, name: &str) -> PathBuf {
@@ -47,7 +52,7 @@ pub fn stopped_though_it_does_not_run() {
     let init = bench.start(&definition).namespace().unwrap().unwrap();
     kill(Pid::from_raw(i32::try_from(init).unwrap()), Signal::SIGKILL).unwrap();
     while Running::of(init).is_some() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(
         guests.holds(&stopped).unwrap(),
@@ -173,7 +178,7 @@ pub fn process_of_lxc_is_stuck() {
     kill(monitor, Signal::SIGSTOP).unwrap();
     kill(Pid::from_raw(i32::try_from(init).unwrap()), Signal::SIGKILL).unwrap();
     while Running::of(init).is_some() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
     // An end of a veth pair ends with the namespace, where a VF comes back.
     bench.by.exist.store(false, Ordering::Relaxed);
@@ -194,4 +199,60 @@ pub fn nodes_of_a_start_that_was_not_noted() {
     let left = nodes.exists();
     let _ = fs::remove_dir_all(&nodes);
     assert!(!left, "{}", nodes.display());
+}
+
+pub fn while_starting() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    let pid = bench.start(&definition).namespace().unwrap();
+    // As it is between LXC's start and the note of it.
+    let directory = bench.state.path().join(format!("guests/penstock-{}", definition.guest));
+    let path = directory.join("started.json");
+    let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    started["init"] = serde_json::Value::Null;
+    fs::write(&path, started.to_string()).unwrap();
+    let place = bench.containers.place(&definition.guest).expect("LXC is asked instead");
+    assert_eq!(place.namespace().unwrap(), pid);
+    bench.stop(&definition);
+    bench.is_back(0);
+}
+
+/// Penstock was killed when LXC's process had begun and did not answer yet.
+pub fn start_goes_on() {
+    let bench = Bench::new();
+    let definition = bench.guest("linux-", 0);
+    bench.start(&definition);
+    let guests = bench.state.path().join("guests");
+    let name = format!("penstock-{}", definition.guest);
+    let path = guests.join(&name).join("started.json");
+    let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let config = fs::read(path.with_file_name("config")).unwrap();
+    bench.stop(&definition);
+    bench.is_back(0);
+    fs::write(path.with_file_name("config"), config).unwrap();
+    started["init"] = serde_json::Value::Null;
+    fs::write(&path, started.to_string()).unwrap();
+    let lxc = || Program::new("lxc-info").arg("-P").arg(&guests).args(["-n", &name, "-pH"]).output().unwrap();
+    let title = format!("[lxc monitor] {} {name}", guests.display());
+    let mut monitor = Program::new("bash");
+    monitor.args(["-c", "exec -a \"$0\" cat", &title]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut monitor = monitor.spawn().unwrap();
+    let called = format!("/proc/{}/cmdline", monitor.id());
+    until("it is called so", || fs::read(&called).unwrap() == format!("{title}\0").into_bytes());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(1));
+            let mut start = Program::new("lxc-start");
+            start.arg("-P").arg(&guests).args(["-n", &name, "-d", "--", "sleep", "1000"]);
+            // It fails when it is stopped before it is done.
+            start.status().unwrap();
+            monitor.kill().unwrap();
+        });
+        bench.stop(&definition);
+    });
+    monitor.wait().unwrap();
+    let pid = String::from_utf8_lossy(&lxc().stdout).into_owned();
+    let _ = Program::new("lxc-stop").arg("-P").arg(&guests).args(["-n", &name, "-k"]).output();
+    assert_eq!(pid.trim(), "", "it runs");
+    bench.is_back(0);
 }

@@ -5,6 +5,7 @@ mod bench;
 mod confinement;
 mod killed;
 mod leases;
+mod monitor;
 mod names;
 mod taken_back;
 
@@ -12,17 +13,13 @@ use std::{
     error::Error as _,
     fs,
     path::Path,
-    process::{Command as Program, ExitCode, Stdio},
+    process::{Command as Program, ExitCode},
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
 use bench::{Bench, TIMEOUT, bdf, ip, shell, small_root, until};
-use nix::{
-    sched::{CloneFlags, unshare},
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::sched::{CloneFlags, unshare};
 use penstock_guests::{Containers, Recognise};
 use penstock_host::{Command, Place, PlaceError, Root};
 use penstock_model::{ByteSize, Guest, InterfaceRoute, Outcome};
@@ -67,10 +64,10 @@ fn main() -> ExitCode {
         ("an_interface_that_is_not_as_it_was_stays_down_in_netns", taken_back::not_as_it_was),
         ("a_name_that_is_anothers_alternative_one_in_netns", taken_back::with_a_name_that_is_taken),
         ("a_name_that_was_taken_meanwhile_in_netns", name_taken),
-        ("lxc_dies_in_netns", lxc_dies),
-        ("a_stopped_container_leaves_no_process_of_lxc_in_netns", no_process_of_lxc),
-        ("penstock_dies_while_starting_in_netns", penstock_dies),
-        ("a_start_that_goes_on_without_penstock_is_stopped_in_netns", start_goes_on),
+        ("lxc_dies_in_netns", monitor::dies),
+        ("a_stopped_container_leaves_no_process_of_lxc_in_netns", monitor::leaves_no_process),
+        ("penstock_dies_while_starting_in_netns", killed::while_starting),
+        ("a_start_that_goes_on_without_penstock_is_stopped_in_netns", killed::start_goes_on),
         ("one_that_ended_by_itself_is_stopped_all_the_same_in_netns", killed::stopped_though_it_does_not_run),
         ("an_interface_that_never_left_the_host_stays_as_it_is_in_netns", killed::never_left),
         ("a_start_that_was_not_finished_is_in_netns", killed::start_is_finished),
@@ -539,121 +536,6 @@ fn name_taken() {
     assert!(!report.interface.up);
     ip(&["link", "del", &name]);
     ip(&["link", "del", report.interface.name.as_str()]);
-}
-
-/// LXC's own process beside the container of this first process.
-fn monitor_of(init: u32) -> Pid {
-    let status = fs::read_to_string(format!("/proc/{init}/status")).unwrap();
-    let monitor = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
-    let monitor: i32 = monitor.trim().parse().unwrap();
-    assert!(monitor > 1, "the parent is LXC's own process");
-    Pid::from_raw(monitor)
-}
-
-/// The control groups of LXC's own process and of its container that there are, in all hierarchies.
-fn groups_of(monitor: Pid) -> Vec<String> {
-    let text = fs::read_to_string(format!("/proc/{monitor}/cgroup")).unwrap();
-    let name = text.split("lxc.monitor.").nth(1).unwrap().lines().next().unwrap();
-    let find = ["/sys/fs/cgroup", "-type", "d", "-name", &format!("lxc.*.{name}")].map(str::to_owned);
-    let found = std::process::Command::new("find").args(find).output().unwrap();
-    let found = String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
-    for sort in ["monitor", "payload"] {
-        assert!(found.iter().any(|group| group.contains(sort)), "{found:?}");
-    }
-    found
-}
-
-fn assert_gone(groups: &[String]) {
-    let left: Vec<_> = groups.iter().filter(|group| fs::exists(group).unwrap()).collect();
-    assert!(left.is_empty(), "{left:?}");
-}
-
-/// It outlives the container's first process, and here it is slower than anybody waits.
-fn no_process_of_lxc() {
-    let bench = Bench::new();
-    let definition = bench.guest("linux-", 0);
-    let monitor = monitor_of(bench.start(&definition).namespace().unwrap().unwrap());
-    let groups = groups_of(monitor);
-    kill(monitor, Signal::SIGSTOP).unwrap();
-    // An end of a veth pair ends with the namespace, where a VF comes back.
-    bench.by.exist.store(false, Ordering::Relaxed);
-    bench.stop(&definition);
-    let stat = fs::read_to_string(format!("/proc/{monitor}/stat")).unwrap_or_default();
-    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
-    assert_gone(&groups);
-}
-
-fn lxc_dies() {
-    let bench = Bench::new();
-    let definition = bench.guest("linux-", 0);
-    let place = bench.start(&definition);
-    let pid = place.namespace().unwrap().unwrap();
-    let monitor = monitor_of(pid);
-    let groups = groups_of(monitor);
-    bench.by.exist.store(false, Ordering::Relaxed);
-    kill(monitor, Signal::SIGKILL).unwrap();
-    bench.stop(&definition);
-    assert!(!bench.runs(&definition));
-    assert_gone(&groups);
-    // Whoever adopted it may be slow to reap it.
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
-}
-
-fn penstock_dies() {
-    let bench = Bench::new();
-    let definition = bench.guest("linux-", 0);
-    let pid = bench.start(&definition).namespace().unwrap();
-    // As it is between LXC's start and the note of it.
-    let directory = bench.state.path().join(format!("guests/penstock-{}", definition.guest));
-    let path = directory.join("started.json");
-    let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    started["init"] = serde_json::Value::Null;
-    fs::write(&path, started.to_string()).unwrap();
-    let place = bench.containers.place(&definition.guest).expect("LXC is asked instead");
-    assert_eq!(place.namespace().unwrap(), pid);
-    bench.stop(&definition);
-    bench.is_back(0);
-}
-
-/// Penstock was killed when LXC's process had begun and did not answer yet.
-fn start_goes_on() {
-    let bench = Bench::new();
-    let definition = bench.guest("linux-", 0);
-    bench.start(&definition);
-    let guests = bench.state.path().join("guests");
-    let name = format!("penstock-{}", definition.guest);
-    let path = guests.join(&name).join("started.json");
-    let mut started: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let config = fs::read(path.with_file_name("config")).unwrap();
-    bench.stop(&definition);
-    bench.is_back(0);
-    fs::write(path.with_file_name("config"), config).unwrap();
-    started["init"] = serde_json::Value::Null;
-    fs::write(&path, started.to_string()).unwrap();
-    let lxc = || Program::new("lxc-info").arg("-P").arg(&guests).args(["-n", &name, "-pH"]).output().unwrap();
-    let title = format!("[lxc monitor] {} {name}", guests.display());
-    let mut monitor = Program::new("bash");
-    monitor.args(["-c", "exec -a \"$0\" cat", &title]).stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut monitor = monitor.spawn().unwrap();
-    let called = format!("/proc/{}/cmdline", monitor.id());
-    until("it is called so", || fs::read(&called).unwrap() == format!("{title}\0").into_bytes());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_secs(1));
-            let mut start = Program::new("lxc-start");
-            start.arg("-P").arg(&guests).args(["-n", &name, "-d", "--", "sleep", "1000"]);
-            // It fails when it is stopped before it is done.
-            start.status().unwrap();
-            monitor.kill().unwrap();
-        });
-        bench.stop(&definition);
-    });
-    monitor.wait().unwrap();
-    let pid = String::from_utf8_lossy(&lxc().stdout).into_owned();
-    let _ = Program::new("lxc-stop").arg("-P").arg(&guests).args(["-n", &name, "-k"]).output();
-    assert_eq!(pid.trim(), "", "it runs");
-    bench.is_back(0);
 }
 
 fn limits() {

@@ -20,7 +20,7 @@ use penstock_testkit::xdp;
 
 use crate::{
     bench::{Bench, TIMEOUT, bdf, ip, shell, until},
-    monitor_of,
+    monitor::monitor_of,
 };
 
 fn settings(bench: &Bench, end: u32) -> LinkSettings {

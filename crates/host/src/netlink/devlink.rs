@@ -224,31 +224,49 @@ impl DevlinkSocket {
         let (mut devlink, mut errors) = (Devlink::default(), Vec::new());
         let may_administer = process::may_administer_networks();
         // The kernel gives the former to root alone (`GENL_ADMIN_PERM`).
-        for (what, command) in
-            [("the mode of the embedded switch", CMD_ESWITCH_GET), ("the versions", CMD_INFO_GET)]
-        {
-            let attempt = format!("read {what} of {device} with devlink");
-            let mut unknown = None;
-            let body = about(command, device);
-            let asked =
-                self.family.ask(&attempt, self.number, &body, |message| match devlink_part(message) {
-                    Some((_, DevlinkPart::Eswitch(eswitch))) => devlink.eswitch = Some(eswitch),
-                    Some((_, DevlinkPart::UnknownMode(mode))) => unknown = Some(mode),
-                    Some((_, DevlinkPart::Versions(versions))) => devlink.versions = versions,
-                    _ => {}
-                });
+        for (what, command) in [(MODE, CMD_ESWITCH_GET), ("the versions", CMD_INFO_GET)] {
+            let asked = ask(&mut self.family, self.number, device, what, command, |part| match part {
+                DevlinkPart::Eswitch(eswitch) => devlink.eswitch = Some(eswitch),
+                DevlinkPart::Versions(versions) => devlink.versions = versions,
+                _ => {}
+            });
             match asked {
-                Err(error) if tells_nothing(&error, command, may_administer) => {
-                    devlink.no_modes |= command == CMD_ESWITCH_GET && may_administer;
-                }
+                Ok(true) => {}
+                Ok(false) => devlink.no_modes |= command == CMD_ESWITCH_GET && may_administer,
                 Err(error) => errors.push(error),
-                Ok(()) => errors.extend(unknown.map(|mode| NetlinkError::Malformed {
-                    attempt,
-                    what: format!("mode {mode} is none that is known here"),
-                })),
             }
         }
         (devlink, errors)
+    }
+}
+
+/// What a mode is called where it is asked for.
+const MODE: &str = "the mode of the embedded switch";
+
+/// Asks for `what` of one device, by this command; `Ok(false)` where its driver has no call for that, or devlink does not have the device.
+fn ask(
+    family: &mut GenericFamily,
+    number: u16,
+    device: Bdf,
+    what: &str,
+    command: u8,
+    mut each: impl FnMut(DevlinkPart),
+) -> Result<bool, NetlinkError> {
+    let attempt = format!("read {what} of {device} with devlink");
+    let mut unknown = None;
+    let asked =
+        family.ask(&attempt, number, &about(command, device), |message| match devlink_part(message) {
+            Some((_, DevlinkPart::UnknownMode(mode))) => unknown = Some(mode),
+            Some((_, part)) => each(part),
+            None => {}
+        });
+    match (asked, unknown) {
+        (Err(error), _) if tells_nothing(&error, command, process::may_administer_networks()) => Ok(false),
+        (Err(error), _) => Err(error),
+        (Ok(()), Some(mode)) => {
+            Err(NetlinkError::Malformed { attempt, what: format!("mode {mode} is none that is known here") })
+        }
+        (Ok(()), None) => Ok(true),
     }
 }
 
@@ -269,29 +287,16 @@ fn connect() -> Result<Option<(GenericFamily, u16)>, NetlinkError> {
 /// [`NetlinkError`] when the kernel or the driver does not tell: it takes CAP_NET_ADMIN.
 pub fn eswitch_of(device: Bdf) -> Result<Option<Eswitch>, NetlinkError> {
     let Some((mut family, number)) = connect()? else { return Ok(None) };
-    let attempt = format!("read the mode of the embedded switch of {device} with devlink");
-    let (mut found, mut unknown) = (None, None);
-    let asked = family.ask(&attempt, number, &about(CMD_ESWITCH_GET, device), |message| {
-        match devlink_part(message) {
-            Some((_, DevlinkPart::Eswitch(eswitch))) => found = Some(eswitch),
-            Some((_, DevlinkPart::UnknownMode(mode))) => unknown = Some(mode),
-            _ => {}
+    let mut found = None;
+    ask(&mut family, number, device, MODE, CMD_ESWITCH_GET, |part| {
+        if let DevlinkPart::Eswitch(eswitch) = part {
+            found = Some(eswitch);
         }
-    });
-    match asked {
-        Err(error) if tells_nothing(&error, CMD_ESWITCH_GET, process::may_administer_networks()) => Ok(None),
-        Err(error) => Err(error),
-        Ok(()) => match unknown {
-            Some(mode) => Err(NetlinkError::Malformed {
-                attempt,
-                what: format!("mode {mode} is none that is known here"),
-            }),
-            None => Ok(found),
-        },
-    }
+    })?;
+    Ok(found)
 }
 
-/// Puts the embedded switch of one device into a mode, unless `is_given_up` directly before the kernel is asked: then `Ok(false)`. Drivers
+/// Puts the embedded switch of one device into a mode, unless `is_given_up` directly before the kernel is asked. Drivers
 /// take seconds for it; what they say to a refusal is in the error.
 ///
 /// # Errors
@@ -301,7 +306,7 @@ pub fn set_eswitch_mode(
     device: Bdf,
     mode: EswitchMode,
     is_given_up: impl FnOnce() -> bool,
-) -> Result<bool, NetlinkError> {
+) -> Result<(), NetlinkError> {
     let attempt = format!("put the embedded switch of {device} into {mode} mode with devlink");
     let Some((mut family, number)) = connect()? else {
         return Err(NetlinkError::Unsupported {
@@ -310,12 +315,10 @@ pub fn set_eswitch_mode(
         });
     };
     if is_given_up() {
-        return Ok(false);
+        return Ok(());
     }
-    match family.ask(&attempt, number, &eswitch_setting(device, mode), |_| {}) {
-        Ok(()) => Ok(true),
-        Err(error) => Err(lack(error, process::may_administer_networks())),
-    }
+    let set = family.ask(&attempt, number, &eswitch_setting(device, mode), |_| {});
+    set.map_err(|error| lack(error, process::may_administer_networks()))
 }
 
 /// An answer to a setting by which a driver says that it cannot, as that. Before Linux 6.4 `bnxt_en` has EPERM for a PF without VFs

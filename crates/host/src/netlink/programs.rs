@@ -135,45 +135,30 @@ fn none_without<T>(listed: Result<Vec<T>, NetlinkError>) -> Result<Vec<T>, Netli
     }
 }
 
-/// What a link message tells of XDP programs.
-struct Attached {
-    index: u32,
-    /// `XDP_ATTACHED_*`.
-    attached: u8,
-    /// Each with the program's number, where the kernel tells it.
-    ways: Vec<(&'static Way, Option<u32>)>,
-}
-
-fn attached(message: &Message<'_>) -> Option<Attached> {
-    if message.kind != NEW_LINK {
-        return None;
-    }
-    let index = wire::u32_at(message.payload, 4)?;
-    let xdp = wire::attribute(message.payload.get(LINK_HEADER..)?, IFLA_XDP)?;
-    let attached = *wire::attribute(xdp, IFLA_XDP_ATTACHED)?.first()?;
-    let id = |attribute| wire::attribute(xdp, attribute).and_then(|value| wire::u32_at(value, 0));
-    let ways = WAYS.iter().filter_map(|way| {
-        let alone = attached == way.attached;
-        let number = id(way.number).or_else(|| id(IFLA_XDP_PROG_ID).filter(|_| alone));
-        (alone || attached == ATTACHED_MULTI && number.is_some()).then_some((way, number))
-    });
-    Some(Attached { index, attached, ways: ways.collect() })
-}
-
 /// The XDP programs that a link message tells of, each with the interface's index.
 fn xdp(message: &Message<'_>) -> Vec<(u32, XdpProgram)> {
-    let Some(Attached { index, attached, ways }) = attached(message) else { return Vec::new() };
-    let told = ways.iter().map(|(way, number)| {
-        let known = number.map(|number| format!(" (`bpftool prog show id {number}`)"));
-        let what = format!("an XDP program {}{}", way.place, known.unwrap_or_default());
-        XdpProgram { what, number: *number, way: Some(*way) }
+    let told = || {
+        let index = wire::u32_at(message.payload, 4)?;
+        let xdp = wire::attribute(message.payload.get(LINK_HEADER..)?, IFLA_XDP)?;
+        let attached = *wire::attribute(xdp, IFLA_XDP_ATTACHED)?.first()?;
+        Some((index, xdp, attached))
+    };
+    let Some((index, xdp, attached)) = told().filter(|_| message.kind == NEW_LINK) else { return Vec::new() };
+    let id = |attribute| wire::attribute(xdp, attribute).and_then(|value| wire::u32_at(value, 0));
+    let programs = WAYS.iter().filter_map(|way| {
+        let alone = attached == way.attached;
+        let number = id(way.number).or_else(|| id(IFLA_XDP_PROG_ID).filter(|_| alone));
+        let known = number.map(|number| format!(" (`bpftool prog show id {number}`)")).unwrap_or_default();
+        let what = format!("an XDP program {}{known}", way.place);
+        let is_there = alone || attached == ATTACHED_MULTI && number.is_some();
+        is_there.then_some((index, XdpProgram { what, number, way: Some(way) }))
     });
-    let mut told: Vec<XdpProgram> = told.collect();
-    if told.is_empty() && attached != ATTACHED_NONE {
+    let mut programs: Vec<(u32, XdpProgram)> = programs.collect();
+    if programs.is_empty() && attached != ATTACHED_NONE {
         let what = format!("an XDP program, attached in a way that is not known (XDP_ATTACHED {attached})");
-        told.push(XdpProgram { what, number: None, way: None });
+        programs.push((index, XdpProgram { what, number: None, way: None }));
     }
-    told.into_iter().map(|program| (index, program)).collect()
+    programs
 }
 
 /// A queueing discipline that somebody has made: those that the kernel makes by itself have no handle (`qdisc_create_dflt`).
@@ -191,23 +176,18 @@ fn discipline(message: &Message<'_>) -> Option<(u32, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = u16::try_from(value.len() + 4).unwrap().to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
+    use crate::netlink::generic::GenericBody;
 
     #[test]
     fn xdp_programs_are_told_with_their_places() {
         let of = |attached: u8, programs: &[(u16, u32)]| {
-            let mut nested = attribute(IFLA_XDP_ATTACHED, &[attached]);
-            programs.iter().for_each(|(kind, id)| nested.extend(attribute(*kind, &id.to_ne_bytes())));
+            let mut nested = GenericBody::attribute(IFLA_XDP_ATTACHED, &[attached]);
+            programs
+                .iter()
+                .for_each(|(kind, id)| nested.extend(GenericBody::attribute(*kind, &id.to_ne_bytes())));
             let mut payload = vec![0; LINK_HEADER];
             payload[4..8].copy_from_slice(&7_u32.to_ne_bytes());
-            payload.extend(attribute(IFLA_XDP, &nested));
+            payload.extend(GenericBody::attribute(IFLA_XDP, &nested));
             let message = Message { kind: NEW_LINK, flags: 0, sequence: 0, payload: &payload };
             xdp(&message)
                 .into_iter()

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 
-use super::{AllWritten, Subject, address, addresses, dhcp, nic, route, taps, tenant, tenant::Written};
+use super::{AllWritten, Subject, address, guest_addresses, nic, route, taps, tenant, tenant::Written};
 use crate::{
     DataPath, Emulation, FunctionName, GuestKind, GuestName, InterfaceAddress, InterfaceName, Mac, Nic,
     NicName, TenantFunctionName, TenantNic,
@@ -66,8 +66,7 @@ fn build_nic(
     let function = FunctionName { nic: name.clone(), vf: None };
     let function = TenantFunctionName { guest: guest.clone(), function };
     written.macs.extend(document.mac.map(|mac| Written { function, mac, path: path.join("mac") }));
-    let all = addresses(path, &document.address, &document.addresses);
-    let asked = dhcp(path, &document.address, &document.addresses);
+    let (all, asked) = guest_addresses(path, &document.address, &document.addresses);
     written.addresses.extend(all.iter().map(|(address, path)| WrittenAddress {
         guest: guest.clone(),
         nic: name.clone(),

@@ -238,27 +238,20 @@ fn with_places<T: Copy + schemars::JsonSchema>(
         .collect()
 }
 
-/// The addresses that are fixed, each with its place.
-fn addresses(
+/// The addresses that are fixed, each with its place, and where it stands that one is to be asked for.
+fn guest_addresses(
     path: &Path,
     one: &Option<OneOrMany<GuestAddress>>,
     many: &Option<OneOrMany<GuestAddress>>,
-) -> Vec<(InterfaceAddress, Path)> {
-    let fixed = with_places(path, one, many).into_iter().filter_map(|(address, path)| match address {
-        GuestAddress::Fixed(address) => Some((address, path)),
-        GuestAddress::Dhcp => None,
-    });
-    fixed.collect()
-}
-
-/// Where it stands that an address is to be asked for.
-fn dhcp(
-    path: &Path,
-    one: &Option<OneOrMany<GuestAddress>>,
-    many: &Option<OneOrMany<GuestAddress>>,
-) -> Option<Path> {
-    let all = with_places(path, one, many);
-    all.into_iter().find(|(address, _)| *address == GuestAddress::Dhcp).map(|(_, path)| path)
+) -> (Vec<(InterfaceAddress, Path)>, Option<Path>) {
+    let (mut fixed, mut dhcp) = (Vec::new(), None);
+    for (address, place) in with_places(path, one, many) {
+        match address {
+            GuestAddress::Fixed(address) => fixed.push((address, place)),
+            GuestAddress::Dhcp => dhcp = dhcp.or(Some(place)),
+        }
+    }
+    (fixed, dhcp)
 }
 
 fn build_nic(document: NicDocument, highest: Option<u16>, host: &HostAddresses) -> Nic {
@@ -384,8 +377,7 @@ fn build_function(
         Some(nic) if name.vf.is_some() => written.settings().over(&nic.vf_defaults),
         _ => written.settings(),
     };
-    let addresses = addresses(&path, &written.address, &written.addresses);
-    let dhcp = dhcp(&path, &written.address, &written.addresses);
+    let (addresses, dhcp) = guest_addresses(&path, &written.address, &written.addresses);
     let own: Vec<InterfaceAddress> = addresses.iter().map(|(address, _)| *address).collect();
     let documents = std::mem::take(&mut written.routes);
     let routes = route::build((guest, kind), &path, &written.gateway, documents, &own, reported, messages);

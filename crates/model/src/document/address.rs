@@ -52,8 +52,5 @@ crate::names::text_serde!(
     GuestAddress,
     "An address with its prefix length, or `dhcp`.",
     "192.0.2.10/24",
-    concat!(
-        "^(dhcp|(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}",
-        "/([0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$"
-    )
+    concat!("^(dhcp|", crate::address::ip_network_pattern!(), ")$")
 );

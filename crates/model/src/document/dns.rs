@@ -51,8 +51,5 @@ crate::names::text_serde!(
     ServerAddress,
     "An IPv4 or IPv6 address.",
     "192.0.2.53",
-    concat!(
-        "^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}",
-        "|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)$"
-    )
+    concat!("^(", crate::address::ip_address_pattern!(), ")$")
 );

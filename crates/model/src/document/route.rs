@@ -68,10 +68,7 @@ crate::names::text_serde!(
     RouteTarget,
     "A network with its prefix length, or `default`.",
     "198.51.100.0/24",
-    concat!(
-        "^(default|(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}",
-        "/([0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$"
-    )
+    concat!("^(default|", crate::address::ip_network_pattern!(), ")$")
 );
 
 /// The address of a next hop, without a prefix length.
@@ -101,8 +98,5 @@ crate::names::text_serde!(
     HopAddress,
     "An IPv4 or IPv6 address.",
     "192.0.2.1",
-    concat!(
-        "^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}",
-        "|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)$"
-    )
+    concat!("^(", crate::address::ip_address_pattern!(), ")$")
 );

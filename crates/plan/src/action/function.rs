@@ -93,6 +93,28 @@ impl FunctionAction {
         }
     }
 
+    /// The function whose interface on the host it changes.
+    pub fn changes_interface_of(&self) -> Option<Bdf> {
+        match self {
+            Self::SetMac { function, .. }
+            | Self::Rename { function, .. }
+            | Self::SetMtu { function, .. }
+            | Self::SetLink { function, .. }
+            | Self::AddAddress { function, .. }
+            | Self::RemoveAddress { function, .. }
+            | Self::RestoreInterface { function, .. } => Some(*function),
+            Self::LeaveAlone { .. }
+            | Self::SetAutoprobe { .. }
+            | Self::SetVfCount { .. }
+            | Self::SetVfAttribute { .. }
+            | Self::SetSwitchMode { .. }
+            | Self::SetEswitchMode { .. }
+            | Self::AwaitLink { .. }
+            | Self::SetDriver { .. }
+            | Self::ResetFunction { .. } => None,
+        }
+    }
+
     /// What is true after it.
     pub fn after(&self) -> Fact {
         match self.clone() {

@@ -33,3 +33,14 @@ pub fn crates() -> Vec<PathBuf> {
 pub fn all_rust_files() -> Vec<PathBuf> {
     crates().iter().flat_map(|folder| rust_files(folder)).collect()
 }
+
+/// The Rust sources that a crate is made of, by its folder; none where that has none (any more).
+pub fn own_files(folder: &Path) -> Vec<PathBuf> {
+    let sources = folder.join("src");
+    if sources.is_dir() { rust_files(&sources) } else { Vec::new() }
+}
+
+/// Whether a file, as it is below its crate's sources, is of the crate's tests, as they are called here.
+pub fn is_of_tests(file: &Path) -> bool {
+    file.ends_with("tests.rs") || file.iter().any(|part| part == "tests")
+}

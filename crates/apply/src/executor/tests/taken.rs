@@ -8,6 +8,7 @@ use crate::{
     ApplyError, Mode, Options,
     history::{Phase, RunId, RunState, recovery::RunToUndo, way_back},
     journal::Entry,
+    steps::step,
 };
 
 /// Since the plan was made: a container has the interface of the second VF.
@@ -121,16 +122,6 @@ fn a_run_leaves_it_alone_to_the_end(
         &std::collections::BTreeSet<Bdf>,
     ) -> penstock_host::scan::elsewhere::InterfacesElsewhere,
 ) {
-    let step = |id, action: FunctionAction, inverse: FunctionAction| Step {
-        id: StepId(id),
-        postcondition: Fact::after(&action.clone().into()),
-        action: action.into(),
-        reason: "a test".to_owned(),
-        needs: Vec::new(),
-        inverse: Some(inverse.into()),
-        best_effort: false,
-        guest: None,
-    };
     let autoprobe = |on| FunctionAction::SetAutoprobe { pf: bdf(PF), on };
     let driver = |driver: Option<&str>| FunctionAction::SetDriver {
         function: bdf("0000:04:10.2"),
@@ -138,7 +129,10 @@ fn a_run_leaves_it_alone_to_the_end(
         mac: None,
     };
     let plan = Plan {
-        steps: vec![step(1, autoprobe(false), autoprobe(true)), step(2, driver(None), driver(Some("igbvf")))],
+        steps: vec![
+            step(1, autoprobe(false), autoprobe(true), &[]),
+            step(2, driver(None), driver(Some("igbvf")), &[]),
+        ],
         ..Plan::default()
     };
     let mut executor = tree.executor();
@@ -271,21 +265,11 @@ fn an_interface_that_somebody_has_is_not_in_the_way_of_the_rest() {
         setup: InterfaceSetup { up: true, ..Default::default() },
     }
     .into();
-    let autoprobe = |on| FunctionAction::SetAutoprobe { pf: bdf(PF), on }.into();
-    let step = |id, action: penstock_plan::Action, inverse, needs| Step {
-        id: StepId(id),
-        postcondition: Fact::after(&action),
-        action,
-        reason: "a test".to_owned(),
-        needs,
-        inverse: Some(inverse),
-        best_effort: false,
-        guest: None,
-    };
+    let autoprobe = |on| FunctionAction::SetAutoprobe { pf: bdf(PF), on };
     let plan = Plan {
         steps: vec![
-            step(1, autoprobe(false), autoprobe(true), vec![]),
-            step(2, restore.clone(), restore.clone(), vec![StepId(1)]),
+            step(1, autoprobe(false), autoprobe(true), &[]),
+            step(2, restore.clone(), restore.clone(), &[1]),
         ],
         ..Plan::default()
     };
@@ -313,7 +297,7 @@ fn an_interface_that_somebody_has_is_not_in_the_way_of_the_rest() {
     assert_eq!(kept.len(), 1);
     assert!(kept[0].0 == StepId(2) && kept[0].1.starts_with("web (process 7) has its interface"), "{kept:?}");
     let back: Vec<_> = way.plan.steps.iter().map(|step| step.action.clone()).collect();
-    assert_eq!(back, [autoprobe(true)]);
+    assert_eq!(back, [penstock_plan::Action::from(autoprobe(true))]);
     // A container that the same way back stops gives it back.
     let web: penstock_model::GuestName = "web".parse().unwrap();
     let has = FoundGuest { running: true, functions: vec![vf], ..FoundGuest::default() };
@@ -321,7 +305,7 @@ fn an_interface_that_somebody_has_is_not_in_the_way_of_the_rest() {
     let stop = |guest| penstock_plan::GuestAction::StopGuest { guest };
     let start = penstock_plan::GuestAction::StartGuest { guest: web.clone() };
     let mut with_guest = plan.clone();
-    with_guest.steps.push(step(3, start.into(), stop(web).into(), vec![]));
+    with_guest.steps.push(step(3, start, stop(web), &[]));
     let mut journal = journal.clone();
     journal.extend(done(&with_guest.steps[2]));
     let state = RunState::read(&journal, false);
@@ -353,16 +337,6 @@ fn an_interface_that_nobody_is_seen_to_have_is_waited_for() {
         let driver = driver.map(str::to_owned);
         penstock_plan::Action::from(FunctionAction::SetDriver { function: vf, driver, mac: None })
     };
-    let step = |id, action: penstock_plan::Action, inverse| Step {
-        id: StepId(id),
-        postcondition: Fact::after(&action),
-        action,
-        reason: "a test".to_owned(),
-        needs: vec![],
-        inverse: Some(inverse),
-        best_effort: false,
-        guest: None,
-    };
     let mut executor = tree.executor();
     // What the way back of these steps does, and keeps.
     let way = |executor: &mut HostExecutor, steps: &[Step]| {
@@ -380,8 +354,8 @@ fn an_interface_that_nobody_is_seen_to_have_is_waited_for() {
         let way = way_back(&runs, &Inventory::default(), executor);
         (way.plan.steps.len(), way.kept.len(), way.left_for_now().is_some())
     };
-    let restored = step(1, restore.clone().into(), restore.clone().into());
-    let bound = step(2, driver(Some("vfio-pci")), driver(Some("igbvf")));
+    let restored = step(1, restore.clone(), restore.clone(), &[]);
+    let bound = step(2, driver(Some("vfio-pci")), driver(Some("igbvf")), &[]);
     assert_eq!(way(&mut executor, std::slice::from_ref(&restored)), (1, 0, false), "nobody is seen");
     executor.users.elsewhere = |_, away| penstock_host::scan::elsewhere::InterfacesElsewhere {
         found: away.iter().map(|function| (*function, "web (process 7)".to_owned())).collect(),
@@ -468,19 +442,9 @@ fn the_other_is_let_go(bad_first: bool) {
     fs::remove_file(tree.device("0000:04:10.0/driver")).unwrap();
     symlink("../0000:04:00.0", tree.device("0000:04:10.0/physfn")).unwrap();
     let unbind = FunctionAction::SetDriver { function: good, driver: None, mac: None };
-    let step = |id, action: FunctionAction, inverse: FunctionAction| Step {
-        id: StepId(id),
-        postcondition: Fact::after(&action.clone().into()),
-        action: action.into(),
-        reason: "a test".to_owned(),
-        needs: vec![],
-        inverse: Some(inverse.into()),
-        best_effort: false,
-        guest: None,
-    };
     let steps = match bad_first {
-        true => vec![step(1, bad.clone(), bad), step(2, unbind.clone(), unbind)],
-        false => vec![step(1, unbind.clone(), unbind), step(2, bad.clone(), bad)],
+        true => vec![step(1, bad.clone(), bad, &[]), step(2, unbind.clone(), unbind, &[])],
+        false => vec![step(1, unbind.clone(), unbind, &[]), step(2, bad.clone(), bad, &[])],
     };
     let plan = Plan { steps, ..Plan::default() };
     let mut executor = tree.executor();
@@ -564,23 +528,13 @@ fn no_plugin_begins_between_a_step_and_its_proof() {
     fs::create_dir_all(tree.device("0000:04:10.2/net/eth3")).unwrap();
     fs::create_dir_all(tree.path("sys/bus/pci/drivers/igbvf")).unwrap();
     fs::write(tree.path("sys/bus/pci/drivers/igbvf/unbind"), "").unwrap();
-    let step = |id, action: FunctionAction, inverse: FunctionAction| Step {
-        id: StepId(id),
-        postcondition: Fact::after(&action.clone().into()),
-        action: action.into(),
-        reason: "a test".to_owned(),
-        needs: vec![],
-        inverse: Some(inverse.into()),
-        best_effort: false,
-        guest: None,
-    };
     let driver = |driver: Option<&str>| FunctionAction::SetDriver {
         function: vf,
         driver: driver.map(str::to_owned),
         mac: None,
     };
     // A tree's driver does not go: the proof is looked at until the step's time is over, and so is that of the way back.
-    let plan = Plan { steps: vec![step(1, driver(None), driver(None))], ..Plan::default() };
+    let plan = Plan { steps: vec![step(1, driver(None), driver(None), &[])], ..Plan::default() };
     let mut executor = tree.executor();
     let mut plugin = Plugin { executor: &mut executor, vf, could_begin: Vec::new() };
     let options = Options { deadline: Duration::from_millis(50), ..Options::default() };

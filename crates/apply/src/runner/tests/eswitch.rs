@@ -14,15 +14,9 @@ fn to_switchdev(best_effort: bool) -> Plan {
         [(count(0), count(1), &[]), (mode(Switchdev), mode(Legacy), &[1]), (count(4), count(0), &[2])];
     let steps = (1..)
         .zip(steps)
-        .map(|(n, (action, inverse, needs))| Step {
-            id: StepId(n),
-            postcondition: Fact::after(&action),
-            best_effort: best_effort && n == 2,
-            action,
-            reason: "a test".to_owned(),
-            needs: needs.iter().copied().map(StepId).collect(),
-            inverse: Some(inverse),
-            guest: None,
+        .map(|(n, (action, inverse, needs))| {
+            let best_effort = best_effort && n == 2;
+            Step { best_effort, ..step(n, action, inverse, needs) }
         })
         .collect();
     Plan { steps, ..Plan::default() }

@@ -2,14 +2,21 @@
 //!
 //! `sudo` and `su` keep `SSH_CONNECTION` from what they run, and a service descends from nobody who had it.
 
-use std::{collections::BTreeSet, env};
+use std::{collections::BTreeSet, env, net::IpAddr};
 
 use super::{
     ancestry::{Ancestor, ancestors, leader},
-    session::{MULTIPLEXERS, SERVERS, lives, of_server},
+    session::{MULTIPLEXERS, SERVERS, Started, lives, of_server},
     sockets::sockets,
 };
 use crate::{Root, files, scan::reader::Reader};
+
+impl Started {
+    /// How this very process was started, with whom it must be able to reach beside that.
+    pub fn here(peers: Vec<IpAddr>) -> Started {
+        Started { ssh_connection: ssh_connection(), process: Some(std::process::id()), peers }
+    }
+}
 
 /// What `SSH_CONNECTION` (ssh(1), ENVIRONMENT) is, or would be had nobody kept it from this process; `None` where it was started in another
 /// way, and where that cannot be told: below a program that outlives connections any of those may be the one, unless a variable says it.

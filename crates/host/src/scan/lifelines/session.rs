@@ -28,7 +28,7 @@ pub(super) const MULTIPLEXERS: [&str; 7] =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Started {
     /// `SSH_CONNECTION` (ssh(1), ENVIRONMENT): the address and port of the client, then those of the server. Of this very process
-    /// [`ssh_connection`](super::ssh_connection) tells it also where it was kept from it.
+    /// [`Started::here`] finds it also where it was kept from it.
     pub ssh_connection: Option<String>,
     /// Penstock's process; `None` for a tree that was recorded elsewhere.
     pub process: Option<u32>,
