@@ -22,7 +22,6 @@ const LAUNCH: &str = "launch-and-count";
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessUsage {
     /// User and system time in milliseconds, that of its own children included.
-    #[allow(dead_code, reason = "one of two benches asks for memory alone")]
     pub cpu: f64,
     /// Its largest resident set in MB.
     pub memory: f64,
