@@ -200,7 +200,18 @@ impl<'a> Reader<'a> {
 
     /// As [`Reader::text`]; these errors of the kernel mean that the attribute has no value now, and are not noted.
     pub fn text_unless(&mut self, path: &str, no_value: &[nix::errno::Errno]) -> Option<String> {
-        let (bytes, more) = match self.read(path, ATTRIBUTE) {
+        let read = self.read(path, ATTRIBUTE);
+        self.text_of(path, read, no_value)
+    }
+
+    /// The text of what was read of an attribute.
+    fn text_of(
+        &mut self,
+        path: &str,
+        read: io::Result<Option<(Vec<u8>, bool)>>,
+        no_value: &[nix::errno::Errno],
+    ) -> Option<String> {
+        let (bytes, more) = match read {
             Ok(read) => read?,
             Err(error) => {
                 let quiet = no_value.iter().any(|errno| error.raw_os_error() == Some(*errno as i32));
@@ -225,11 +236,11 @@ impl<'a> Reader<'a> {
 
     /// As [`Reader::text`], for what every kernel that Penstock runs on has.
     pub fn required(&mut self, path: &str) -> Option<String> {
-        if !self.exists(path) {
+        let read = self.read(path, ATTRIBUTE);
+        if matches!(read, Ok(None)) {
             self.note(format!("{path} is not there"));
-            return None;
         }
-        self.text(path)
+        self.text_of(path, read, &[])
     }
 
     /// A large file's text, with what is not UTF-8 replaced. Of one that is too long the first part, and it is noted that there is more.
