@@ -16,7 +16,7 @@ use penstock_plan::{
     check::{check, check_steps, simulate},
     plan, start, stop, undo,
 };
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::TestCaseResult};
 use support::{Dice, Size, machine};
 
 const SMALL: Size = Size { nics: 3, vfs: 5, guests: 4 };
@@ -192,6 +192,55 @@ fn matters(plan: &Plan, position: usize) -> bool {
     }
 }
 
+/// A plan that is cut short anywhere is taken up by the next one.
+fn taken_up(seed: u64) -> TestCaseResult {
+    let (model, inventory) = machine(seed, &SMALL);
+    let made = plan(&model, &inventory).unwrap();
+    let steps = Dice(seed).below(made.steps.len() as u64 + 1) as usize;
+    let half = damaged(&made, |plan| plan.steps.truncate(steps));
+    let between = simulate(&inventory, &half);
+    let rest = plan(&model, &between).unwrap();
+    prop_assert_eq!(check(&model, &between, &rest), vec![], "after {} steps of\n{}\n{}", steps, made, rest);
+    // Whoever was started is waited for, also when that is all that is left to be done.
+    let awaited = |plan: &Plan| -> BTreeSet<GuestName> {
+        let of = |step: &Step| match &step.action {
+            Action::Guest(GuestAction::AwaitGuest { guest, .. }) => Some(guest.clone()),
+            _ => None,
+        };
+        plan.steps.iter().filter_map(of).collect()
+    };
+    let all: BTreeSet<GuestName> = awaited(&half).union(&awaited(&rest)).cloned().collect();
+    prop_assert!(all.is_superset(&awaited(&made)), "after {} steps of\n{}\n{}", steps, made, rest);
+    // What was created is not created anew, but let run.
+    for (guest, found) in &between.guests {
+        let of = |step: &&penstock_plan::Step| step.action.guest() == Some(guest);
+        let made_anew = rest.steps.iter().filter(of).any(|step| {
+            matches!(
+                step.action,
+                Action::Guest(GuestAction::CreateGuest { .. })
+                    | Action::Guest(GuestAction::StartGuest { .. })
+                    | Action::Guest(GuestAction::DefineGuest(_))
+            )
+        });
+        let resumed = rest
+            .steps
+            .iter()
+            .filter(of)
+            .any(|step| matches!(step.action, Action::Guest(GuestAction::ResumeGuest { .. })));
+        prop_assert!(!found.running || !made_anew, "{}", rest);
+        prop_assert_eq!(found.suspended, resumed && found.running, "{}", rest);
+    }
+    let after = simulate(&between, &rest);
+    prop_assert_eq!(plan(&model, &after).unwrap().steps, vec![]);
+    Ok(())
+}
+
+/// A VF that somebody had is destroyed with all others while its PF's embedded switch changes its mode, and nobody has the new one.
+#[test]
+fn nobody_has_a_vf_that_was_made_anew_for_another_mode() {
+    taken_up(2_616_930_236_199_391_676).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -234,36 +283,7 @@ proptest! {
 
     #[test]
     fn a_plan_that_was_cut_short_is_taken_up(seed: u64) {
-        let (model, inventory) = machine(seed, &SMALL);
-        let made = plan(&model, &inventory).unwrap();
-        let steps = Dice(seed).below(made.steps.len() as u64 + 1) as usize;
-        let half = damaged(&made, |plan| plan.steps.truncate(steps));
-        let between = simulate(&inventory, &half);
-        let rest = plan(&model, &between).unwrap();
-        prop_assert_eq!(check(&model, &between, &rest), vec![], "after {} steps of\n{}\n{}", steps, made, rest);
-        // Whoever was started is waited for, also when that is all that is left to be done.
-        let awaited = |plan: &Plan| -> BTreeSet<GuestName> {
-            let of = |step: &Step| match &step.action {
-                Action::Guest(GuestAction::AwaitGuest { guest, .. }) => Some(guest.clone()),
-                _ => None,
-            };
-            plan.steps.iter().filter_map(of).collect()
-        };
-        let all: BTreeSet<GuestName> = awaited(&half).union(&awaited(&rest)).cloned().collect();
-        prop_assert!(all.is_superset(&awaited(&made)), "after {} steps of\n{}\n{}", steps, made, rest);
-        // What was created is not created anew, but let run.
-        for (guest, found) in &between.guests {
-            let of = |step: &&penstock_plan::Step| step.action.guest() == Some(guest);
-            let made_anew = rest.steps.iter().filter(of).any(|step| {
-                matches!(step.action, Action::Guest(GuestAction::CreateGuest { .. }) | Action::Guest(GuestAction::StartGuest { .. }) | Action::Guest(GuestAction::DefineGuest(_)))
-            });
-            let resumed =
-                rest.steps.iter().filter(of).any(|step| matches!(step.action, Action::Guest(GuestAction::ResumeGuest { .. })));
-            prop_assert!(!found.running || !made_anew, "{}", rest);
-            prop_assert_eq!(found.suspended, resumed && found.running, "{}", rest);
-        }
-        let after = simulate(&between, &rest);
-        prop_assert_eq!(plan(&model, &after).unwrap().steps, vec![]);
+        taken_up(seed)?;
     }
 
     #[test]

@@ -223,7 +223,9 @@ impl Judge<'_> {
                     wrong.push(format!("{guest} got {name}#{index} with another MAC than the model wants"));
                 }
             }
+            // While its embedded switch changes its mode a PF has no VFs.
             let kept = before
+                .filter(|before| external || eswitch::mode(before) == eswitch::mode(pf))
                 .and_then(|pf| pf.sriov.as_ref())
                 .filter(|sriov| external || sriov.num_vfs == self.model.nics[name].vfs);
             let had = kept.and_then(|sriov| sriov.vfs.get(usize::from(index.get()))?.present.as_ref());
