@@ -521,6 +521,10 @@ impl Observe for HostExecutor {
         self.function(function).physical_function().ok().flatten()
     }
 
+    fn is_there(&mut self, function: Bdf) -> Option<bool> {
+        Some(self.function(function).exists())
+    }
+
     fn who_has_interface(&mut self, function: Bdf) -> Option<String> {
         self.users.who_has_interface(&self.root, function).ok()
     }

@@ -11,6 +11,11 @@ pub fn vf_count(action: &Action) -> Option<(Bdf, u16)> {
     }
 }
 
+/// The same of one that makes VFs.
+pub fn made_vfs(action: &Action) -> Option<(Bdf, u16)> {
+    vf_count(action).filter(|(_, count)| *count > 0)
+}
+
 /// The file that an action writes with this text, or with `None` removes; `None` for another action.
 pub fn file(action: &Action) -> Option<(&str, Option<&str>)> {
     match action {
@@ -43,6 +48,23 @@ pub fn are_anothers(now: u16, made: u16, before: u16, done: bool) -> bool {
 /// A number of VFs that nobody expected, in words.
 pub fn seen(now: u16) -> String {
     format!("it has {}", counted(usize::from(now), "VF"))
+}
+
+/// The function that an action is done to, if it may be a VF: what is done through a PF is done to that.
+pub fn may_be_vf(action: &Action) -> Option<Bdf> {
+    match action {
+        Action::Function(
+            FunctionAction::LeaveAlone { .. }
+            | FunctionAction::SetAutoprobe { .. }
+            | FunctionAction::SetVfCount { .. }
+            | FunctionAction::SetVfAttribute { .. }
+            | FunctionAction::SetSwitchMode { .. }
+            | FunctionAction::SetEswitchMode { .. }
+            | FunctionAction::AwaitLink { .. },
+        ) => None,
+        Action::Function(action) => action.function(),
+        Action::Drive(_) | Action::Guest(_) | Action::RealTime(_) | Action::Boot(_) | Action::File(_) => None,
+    }
 }
 
 /// The PF of whose VFs an action is about one: with the VF that goes too. `pf_of` tells of which PF a function is a VF. That the host

@@ -23,8 +23,10 @@ use crate::{
 mod error;
 mod losses;
 mod undo;
+mod unmade;
 
 use losses::{Fallen, Losses};
+use unmade::Unmade;
 
 pub use error::{ApplyError, Failure, GuestFailure, StepError};
 pub use undo::NotUndone;
@@ -176,7 +178,8 @@ pub fn run(
         return Err(ApplyError::Journal(error));
     }
 
-    let mut run = Run { executors, journal, observer, options, proven: BTreeSet::new() };
+    let (proven, unmade) = (BTreeSet::new(), Unmade::of(plan));
+    let mut run = Run { executors, journal, observer, options, proven, unmade };
     let mut applied = Applied::default();
     let mut failures = Vec::new();
     let mut losses = Losses::default();
@@ -188,7 +191,16 @@ pub fn run(
         }
         if let Some(why) = losses.left_out(plan.steps[next].id) {
             applied.steps.push(run.leave_out(&plan.steps[next], why));
+            if options.mode == Mode::Undo {
+                run.unmade.note(plan.steps[next].id, &plan.steps[next].action);
+            }
             next += 1;
+            continue;
+        }
+        if options.mode == Mode::Undo
+            && let Some(why) = run.awaits_vfs(&plan.steps[next].action)
+        {
+            losses.leave_out(&plan.steps[next], why, plan, next + 1);
             continue;
         }
         let is_left = |step: &Step| losses.left_out(step.id).is_none();
@@ -253,6 +265,7 @@ pub fn run(
                         failures.push(Failure { step: step.id, action: step.action.to_string(), error });
                         if options.mode == Mode::Undo {
                             losses.hold_up(step, plan, next);
+                            run.unmade.note(step.id, &step.action);
                         }
                     }
                 }
@@ -404,6 +417,8 @@ struct Run<'a, 'c> {
     options: &'a Options<'a>,
     /// The steps whose postconditions were seen to be so.
     proven: BTreeSet<StepId>,
+    /// What did not come back of VFs.
+    unmade: Unmade,
 }
 
 impl Run<'_, '_> {
@@ -585,7 +600,8 @@ impl Run<'_, '_> {
     fn not_yet<'s>(&mut self, batch: &'s [Step]) -> &'s [Step] {
         // The first is looked at by itself.
         let other = batch.iter().skip(1).position(|step| {
-            self.options.mode == Mode::Undo && self.passes_over(step)
+            self.options.mode == Mode::Undo
+                && (self.passes_over(step) || self.awaits_vfs(&step.action).is_some())
                 || self.changed_since_planned(step).is_some()
         });
         &batch[..other.map_or(batch.len(), |at| at + 1)]
@@ -642,9 +658,9 @@ impl Run<'_, '_> {
         self.already(&step.postcondition) || self.is_gone(&step.action)
     }
 
-    /// Whether what an action is done to has left the machine.
+    /// Whether what an action is done to has left the machine, and is not to come back on this way.
     fn is_gone(&mut self, action: &Action) -> bool {
-        self.executors.is_gone(action)
+        self.executors.is_gone(action) && self.awaits_vfs(action).is_none()
     }
 
     fn already(&mut self, fact: &Fact) -> bool {

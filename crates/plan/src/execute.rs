@@ -74,6 +74,11 @@ pub trait Observe {
         None
     }
 
+    /// Whether a function is on the machine; `None` where nobody here can tell.
+    fn is_there(&mut self, _function: Bdf) -> Option<bool> {
+        None
+    }
+
     /// Who is seen to have the interface of a function whose driver gives it one, where that is not on the host; `None` where it is, where the
     /// driver gives none, or where nobody is seen to have it: the driver may be about to make it.
     fn who_has_interface(&mut self, _function: Bdf) -> Option<String> {
@@ -248,6 +253,11 @@ impl<'a> Executors<'a> {
     /// The PF that a function is a VF of, as [`Observe::pf_of`] says.
     pub fn pf_of(&mut self, function: Bdf) -> Option<Bdf> {
         self.host.pf_of(function)
+    }
+
+    /// Whether a function is on the machine, as [`Observe::is_there`] says.
+    pub fn is_there(&mut self, function: Bdf) -> Option<bool> {
+        self.host.is_there(function)
     }
 
     /// Whether a file holds this text, or is not there, as [`Observe::file_is`] says.

@@ -46,10 +46,19 @@ impl UndoPlan {
         Some(format!("step {step} is still to be taken back ({action}): {why}"))
     }
 
-    /// Leaves out of the plan all steps but those whose interface was away when the others were carried out.
-    pub fn leave_all_but_what_comes_back(&mut self) {
+    /// Leaves out of the plan all steps but those whose interface was away when the others were carried out. Where VFs are left out that stayed
+    /// then, what is to come back of one of them is left out too: it is not there.
+    pub fn leave_all_but_what_comes_back(&mut self, is_there: impl Fn(Bdf) -> bool) {
+        let mut unmade: BTreeSet<StepId> = BTreeSet::new();
+        for step in &self.plan.steps {
+            if others::made_vfs(&step.action).is_some() || step.needs.iter().any(|need| unmade.contains(need))
+            {
+                unmade.insert(step.id);
+            }
+        }
         let steps = std::mem::take(&mut self.plan.steps).into_iter().zip(std::mem::take(&mut self.origins));
-        let comes_back = |step: &Step| is_to_come_back(&step.action);
+        let awaits = |step: &Step| unmade.contains(&step.id) && !step.action.function().is_none_or(&is_there);
+        let comes_back = |step: &Step| is_to_come_back(&step.action) && !awaits(step);
         // What they stood on was carried out before.
         let alone = |(step, origin)| (Step { needs: Vec::new(), ..step }, origin);
         (self.plan.steps, self.origins) = steps.filter(|(step, _)| comes_back(step)).map(alone).unzip();
@@ -131,7 +140,9 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory, host: &mut dyn Obse
             },
             (None, Some(_)) => continue,
         };
-        let for_now = is_to_come_back(&step.action);
+        // A VF that is not there comes back with others of these, which stay.
+        let is_there = |function: Bdf| host.is_there(function) != Some(false);
+        let for_now = is_to_come_back(&step.action) && step.action.function().is_none_or(is_there);
         kept.push(Kept { run, step: of, action: step.action.to_string(), why, for_now });
     }
     all.steps.retain(|step| !stays.has(step.id));
@@ -205,6 +216,15 @@ impl Stays {
                     let why = || format!("\"{}\" needs it and stays", step.action);
                     stays.held.entry(need).or_insert_with(why);
                 } else {
+                    if let Some(vf) = awaits_vfs(step, needed, all, host) {
+                        let why = || {
+                            format!(
+                                "{vf} is not there, and \"{}\", without which it is not made, stays",
+                                step.action
+                            )
+                        };
+                        stays.held.entry(need).or_insert_with(why);
+                    }
                     below.extend(&needed.needs);
                 }
             }
@@ -277,6 +297,14 @@ fn otherwise(who: &str, seen: &str) -> String {
 fn is_held(step: &Step, needed: &Step) -> bool {
     let of = |step: &Step| step.inverse.clone().unwrap_or_else(|| step.action.clone());
     others::holds(&of(step), &of(needed), Some(&needed.action))
+}
+
+/// The VF that `needed` is about, where it is not there and comes when `step`, which stays, is taken back.
+fn awaits_vfs(step: &Step, needed: &Step, all: &Plan, host: &mut dyn Observe) -> Option<Bdf> {
+    let (pf, count) = others::made_vfs(step.inverse.as_ref()?)?;
+    let vf = others::may_be_vf(needed.inverse.as_ref()?)?;
+    let is_pf = pf == vf || all.nics.values().chain(all.drives.values()).any(|known| *known == vf);
+    (!is_pf && host.is_there(vf) == Some(false) && host.vf_count(pf) != Some(count)).then_some(vf)
 }
 
 /// The PFs on which somebody else has another number of VFs since than what steps made, or found, with what is there.

@@ -91,6 +91,17 @@ impl Losses {
     /// Notes that `failed` did, and that nothing is attempted of `ahead` that needs it and that it holds.
     pub fn hold_up(&mut self, failed: &Step, plan: &Plan, ahead: usize) {
         self.failed.insert(failed.id);
+        self.hold(plan, ahead);
+    }
+
+    /// Notes that `step` is not attempted, nor what needs it of `ahead` and it holds.
+    pub fn leave_out(&mut self, step: &Step, why: String, plan: &Plan, ahead: usize) {
+        self.left_out.insert(step.id, why);
+        self.hold(plan, ahead);
+    }
+
+    /// Finds all of `ahead` that what failed or is left out holds.
+    fn hold(&mut self, plan: &Plan, ahead: usize) {
         let by_id: BTreeMap<StepId, &Step> = plan.steps.iter().map(|step| (step.id, step)).collect();
         // What is missing for steps that it does not hold: it holds what needs those all the same.
         let mut passed: BTreeMap<StepId, BTreeSet<StepId>> = BTreeMap::new();

@@ -23,6 +23,8 @@ struct World {
     led_back: usize,
     /// Whether the device has left.
     unplugged: bool,
+    /// Of these functions each is such a VF of a PF: it is there while that has so many.
+    vfs: BTreeMap<Bdf, (Bdf, u16)>,
     /// Set by the world after so many carries.
     cancel_after: Option<(usize, &'static AtomicBool)>,
 }
@@ -155,8 +157,9 @@ impl<A: ActionGroup + Clone> Execute<A> for World {
         self.execute(action, deadline)
     }
 
-    fn is_gone(&mut self, _: &A) -> bool {
-        self.unplugged
+    fn is_gone(&mut self, action: &A) -> bool {
+        let vf = crate::others::may_be_vf(&action.clone().into());
+        self.unplugged || vf.is_some_and(|vf| self.is_there(vf) == Some(false))
     }
 }
 
@@ -167,6 +170,11 @@ impl Observe for World {
             Some(seen) if *seen == value => Ok(()),
             seen => Err(format!("{seen:?}")),
         })
+    }
+
+    fn is_there(&mut self, function: Bdf) -> Option<bool> {
+        let (pf, index) = *self.vfs.get(&function)?;
+        self.vf_count(pf).map(|count| index < count)
     }
 
     fn vf_count(&mut self, pf: Bdf) -> Option<u16> {

@@ -80,6 +80,9 @@ impl Run<'_, '_> {
                     format!("it was not tried: step {}, {stuck}, was not taken back, and comes before", by.id)
                 })
             });
+            let blocked = blocked.or_else(|| {
+                self.awaits_vfs(inverse).map(|why| format!("it was not tried: {why}, and that comes before"))
+            });
             let (error, anothers) = match blocked {
                 Some(blocked) => (Some(blocked), None),
                 None => {
@@ -108,6 +111,9 @@ impl Run<'_, '_> {
                     (outcome.err(), anothers)
                 }
             };
+            if error.is_some() {
+                self.unmade.note(step.id, inverse);
+            }
             let left = anothers.is_some();
             let entry = Entry::Undone { step: step.id, error: error.clone(), anothers: anothers.clone() };
             let _ = self.journal.record(&[entry], false);

@@ -66,7 +66,7 @@ pub fn guest(name: &str) -> GuestName {
     name.parse().unwrap()
 }
 
-fn vf(pf: usize, vf: usize) -> Bdf {
+pub fn vf(pf: usize, vf: usize) -> Bdf {
     format!("{:02x}:10.{vf}", pf + 4).parse().unwrap()
 }
 
@@ -287,6 +287,13 @@ impl Observe for Machine {
         // The dead do not wait.
         let so = inner.is_dead() || is_so(&inner, fact);
         Ok(if so { Ok(()) } else { Err("not so".to_owned()) })
+    }
+
+    fn is_there(&mut self, function: Bdf) -> Option<bool> {
+        if (0..2).any(|n| pf(n) == function) {
+            return Some(true);
+        }
+        Some(self.0.borrow().get(&driver_key(function)).is_some())
     }
 
     fn vf_count(&mut self, pf: Bdf) -> Option<u16> {

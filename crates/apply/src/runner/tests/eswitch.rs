@@ -1,5 +1,7 @@
 //! The mode of an embedded switch that does not come, or does not come back.
 
+use std::collections::BTreeSet;
+
 use penstock_model::inventory::EswitchMode::{self, Legacy, Switchdev};
 
 use super::*;
@@ -93,4 +95,78 @@ fn while_a_mode_has_not_come_back_no_vfs_are_made_and_an_undo_makes_them_later()
     let (outcome, _) = carry(&penstock_plan::undo(&begun), &mut machine, Mode::Undo);
     outcome.unwrap();
     assert_eq!(machine.state, world(Legacy, "1", &[]).state);
+}
+
+/// As [`to_switchdev`], where the host uses the VF that goes: its interface is taken down first.
+fn with_a_vf_of_the_host() -> Plan {
+    let function = bdf("04:10.0");
+    let link = |direction| FunctionAction::SetLink { function, direction };
+    let later = to_switchdev(false).steps.into_iter().map(|step| {
+        let needs = [step.needs.iter().map(|need| StepId(need.0 + 1)).collect(), vec![StepId(1)]].concat();
+        Step { id: StepId(step.id.0 + 1), needs, ..step }
+    });
+    let first: Step = step(1, link(Direction::Down), link(Direction::Up), &[]);
+    Plan { steps: [first].into_iter().chain(later).collect(), ..Plan::default() }
+}
+
+/// The machine, and how the interface of the VF is while that is there.
+fn world_of_the_host(mode: EswitchMode, vfs: &str, link: &str, trouble: &[(usize, Trouble)]) -> World {
+    let mut world = world(mode, vfs, trouble);
+    world.state.insert("link 0000:04:10.0".to_owned(), link.to_owned());
+    world.vfs.insert(bdf("04:10.0"), (bdf("04:00.0"), 0));
+    world
+}
+
+#[test]
+fn what_a_failed_run_does_not_bring_back_of_a_vf_that_is_not_made_again_is_left_to_an_undo() {
+    // The mode does not come back; or it was never changed, and the VF cannot be made.
+    for trouble in
+        [[(2, Trouble::FailsHalfWay), (3, Trouble::Fails)], [(2, Trouble::Fails), (4, Trouble::Fails)]]
+    {
+        let mut machine = world_of_the_host(Legacy, "1", "Up", &trouble);
+        let mut plan = with_a_vf_of_the_host();
+        let (outcome, journal) = carry(&plan, &mut machine, Mode::Apply);
+        let Err(ApplyError::RolledBack { not_undone, .. }) = outcome else { panic!("{outcome:?}") };
+        let left = not_undone.iter().find(|left| left.step == StepId(1)).expect("the link of the VF");
+        assert!(
+            left.is_left() && left.error.contains("0000:04:10.0 is not there while step 2, "),
+            "{}",
+            left.error
+        );
+        assert_eq!(machine.state["vfs 0000:04:00.0"], "0");
+
+        // A later undo has it to bring back.
+        let state = RunState::read(&journal, false);
+        let standing: BTreeSet<StepId> = state.standing().map(|(step, _)| step).collect();
+        plan.steps.retain(|step| standing.contains(&step.id));
+        let (outcome, _) = carry(&penstock_plan::undo(&plan), &mut machine, Mode::Undo);
+        outcome.unwrap();
+        assert_eq!(machine.state, world_of_the_host(Legacy, "1", "Up", &[]).state);
+    }
+}
+
+#[test]
+fn an_undo_leaves_out_what_comes_back_of_a_vf_that_it_does_not_make_again() {
+    // First the mode, then the number of VFs.
+    for fails in [1, 2] {
+        let mut machine = world_of_the_host(Switchdev, "4", "Down", &[(fails, Trouble::Fails)]);
+        let back = penstock_plan::undo(&with_a_vf_of_the_host());
+        let (outcome, _) = carry(&back, &mut machine, Mode::Undo);
+        let Err(ApplyError::Incomplete { failures, applied }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        let link = applied.steps.last().unwrap();
+        assert_eq!(link.outcome, Ending::LeftOut, "{link:?}");
+        let why = link.detail.as_deref().unwrap();
+        assert!(why.starts_with("0000:04:10.0 is not there while step 3, "), "{why}");
+        let (outcome, _) = carry(&back, &mut machine, Mode::Undo);
+        outcome.unwrap();
+        assert_eq!(machine.state, world_of_the_host(Legacy, "1", "Up", &[]).state);
+    }
+}
+
+#[test]
+fn what_is_set_of_a_vf_that_has_left_with_its_nic_is_gone_also_when_its_mode_did_not_come_back() {
+    let mut machine = world_of_the_host(Switchdev, "4", "Down", &[(1, Trouble::Unplugged)]);
+    let (outcome, _) = carry(&penstock_plan::undo(&with_a_vf_of_the_host()), &mut machine, Mode::Undo);
+    assert!(outcome.unwrap().steps.iter().all(|step| step.outcome == Ending::Done));
 }

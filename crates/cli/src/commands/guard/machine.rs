@@ -175,7 +175,7 @@ impl<'a> Watched<'a> {
         let mut way = self.machine.way_back(&taken, &inventory).map_err(|failure| failure.in_one_line())?;
         if self.waits {
             // It may wait for days: what was told as staying stays, whoever could do without it by now.
-            way.leave_all_but_what_comes_back();
+            way.leave_all_but_what_comes_back(|function| self.machine.has_function(function));
             if way.plan.steps.is_empty()
                 && let Some(left) = way.left_for_now()
             {

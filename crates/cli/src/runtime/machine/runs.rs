@@ -16,7 +16,7 @@ use penstock_apply::{
     journal::{CatchUpJournal, FileJournal},
 };
 use penstock_host::{
-    accounts, boot, chain,
+    PciFunction, accounts, boot, chain,
     files::{self, Lock},
     interrupt,
     running::Running,
@@ -310,6 +310,11 @@ impl Machine {
     pub fn way_back(&self, runs: &[RunToUndo<'_>], present: &Inventory) -> Result<UndoPlan, Failure> {
         let mut host = HostExecutor::new(self.root.clone())?;
         Ok(way_back(runs, present, &mut host))
+    }
+
+    /// Whether a function is there.
+    pub fn has_function(&self, function: Bdf) -> bool {
+        PciFunction::new(&self.root, function).exists()
     }
 
     /// Carries a plan out and records it in `journal`; the caller holds the machine's lock. Functions that others have are taken as `may_take`
