@@ -508,6 +508,10 @@ impl Observe for HostExecutor {
         vf.map(|vf| self.users.let_go_of(vf)).is_some()
     }
 
+    fn let_go_of_all_but(&mut self, actions: &[&FunctionAction]) {
+        self.users.let_go_of_all_but(&self.root, actions);
+    }
+
     fn has_seen(&self, fact: &Fact) -> bool {
         self.seen.contains(fact)
     }

@@ -59,6 +59,9 @@ pub trait Observe {
         false
     }
 
+    /// Lets go of all VFs but those that one of these actions is done to, or takes along with their PF.
+    fn let_go_of_all_but(&mut self, _actions: &[&FunctionAction]) {}
+
     /// Whether a fact was seen to be so after the actions before, and what it is about was let go since: somebody else may have it by now.
     fn has_seen(&self, _fact: &Fact) -> bool {
         false
@@ -237,6 +240,19 @@ impl<'a> Executors<'a> {
         match action {
             Action::Function(action) => self.host.let_go_of(action),
             _ => false,
+        }
+    }
+
+    /// Lets others have all VFs but those that these actions concern, as [`Observe::let_go_of_all_but`] says. A guest that one of them starts
+    /// needs VFs that the action does not name: then all are kept.
+    pub fn let_go_of_all_but(&mut self, actions: &[&Action]) {
+        let starts = |action: &&Action| {
+            matches!(action, Action::Guest(GuestAction::CreateGuest { .. } | GuestAction::StartGuest { .. }))
+        };
+        if !actions.iter().any(starts) {
+            let of_functions: Vec<&FunctionAction> =
+                actions.iter().filter_map(|action| FunctionAction::of(action)).collect();
+            self.host.let_go_of_all_but(&of_functions);
         }
     }
 

@@ -85,6 +85,17 @@ impl Users {
         self.held().locks.remove(&function);
     }
 
+    /// Lets them have all functions but those that one of these actions is done to, or takes along with their PF. Where that cannot be found out
+    /// all are kept.
+    pub fn let_go_of_all_but(&self, root: &Root, actions: &[&FunctionAction]) {
+        if self.held().locks.is_empty() {
+            return;
+        }
+        if let Ok(kept) = concerned(root, actions) {
+            self.held().locks.retain(|function, _| kept.contains(function));
+        }
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -226,6 +237,30 @@ impl Users {
 pub(super) fn has_gone_bound(users: &Users, root: &Root, function: Bdf, driver: &str) -> bool {
     let bound = PciFunction::new(root, function).driver().ok().flatten();
     bound.as_deref() == Some(driver) && users.who_has_interface(root, function).is_ok()
+}
+
+/// The functions that one of these actions is done to, and those that go along with their PF.
+fn concerned(root: &Root, actions: &[&FunctionAction]) -> Result<BTreeSet<Bdf>, penstock_host::PciError> {
+    let mut all = BTreeSet::new();
+    let mut given: BTreeMap<Bdf, Vec<&FunctionAction>> = BTreeMap::new();
+    for action in actions {
+        let Some(function) = action.function() else { continue };
+        match action {
+            FunctionAction::SetVfAttribute { .. } => given.entry(function).or_default().push(action),
+            FunctionAction::SetVfCount { .. }
+            | FunctionAction::SetEswitchMode { .. }
+            | FunctionAction::SetDriver { .. }
+            | FunctionAction::ResetFunction { .. } => {
+                let vfs = PciFunction::new(root, function).virtual_functions()?;
+                all.extend(vfs.into_iter().map(|(_, vf)| vf).chain([function]));
+            }
+            _ => drop(all.insert(function)),
+        }
+    }
+    for (pf, actions) in given {
+        all.extend(given_attributes(root, pf, &actions)?);
+    }
+    Ok(all)
 }
 
 /// The VFs of a PF that these actions give attributes.

@@ -70,6 +70,7 @@ impl Run<'_, '_> {
     /// this runs; it counts afterwards, when only a guest was taken back and the run would go on.
     pub(super) fn take_back(&mut self, back: &[&Step], begun: &[&Step]) -> (Vec<StepId>, Vec<NotUndone>) {
         let _held_off = interrupt::hold_off();
+        self.let_go_of_untouched(back, begun);
         let (mut undone, mut not_undone) = (Vec::new(), Vec::new());
         let mut held: BTreeMap<StepId, &Step> = BTreeMap::new();
         let mut steps = back.iter().rev().filter_map(|step| Some((*step, step.inverse.as_ref()?))).peekable();
@@ -134,6 +135,15 @@ impl Run<'_, '_> {
         }
         self.executors.let_go();
         (undone, not_undone)
+    }
+
+    /// Lets others have those VFs of a batch that failed which the way back does not touch: nothing was done to them. What nobody has proven is
+    /// kept, also where it is taken back later.
+    fn let_go_of_untouched(&mut self, back: &[&Step], begun: &[&Step]) {
+        let unproven = begun.iter().filter(|step| !self.proven.contains(&step.id));
+        let inverses = back.iter().chain(unproven.clone()).filter_map(|step| step.inverse.as_ref());
+        let touched: Vec<&Action> = inverses.chain(unproven.map(|step| &step.action)).collect();
+        self.executors.let_go_of_all_but(&touched);
     }
 
     /// What is there instead of what a step made, or of what was there before, where others set the same: VFs, which its inverse would

@@ -507,6 +507,10 @@ impl Observe for Plugin<'_> {
         self.executor.let_go_of(action)
     }
 
+    fn let_go_of_all_but(&mut self, actions: &[&FunctionAction]) {
+        self.executor.let_go_of_all_but(actions);
+    }
+
     fn has_seen(&self, fact: &Fact) -> bool {
         self.executor.has_seen(fact)
     }
@@ -549,4 +553,39 @@ fn no_plugin_begins_between_a_step_and_its_proof() {
         penstock_host::scan::attachments::lock(&root, vf, soon).unwrap().is_some(),
         "nor is it kept longer"
     );
+}
+
+/// Of two VFs that are unbound together one is a container's by now, and the other does not lose its driver.
+#[test]
+fn a_vf_of_a_failed_batch_that_nothing_was_done_to_keeps_nobody_waiting_for_the_way_back() {
+    let tree = Tree::new();
+    let (done, theirs) = (bdf("0000:04:10.0"), bdf("0000:04:10.2"));
+    with_an_address_of_its_own(&tree);
+    for (of, to) in [("driver", "../../drivers/igbvf"), ("physfn", "../0000:04:00.0")] {
+        let link = tree.device(&format!("{done}/{of}"));
+        let _ = fs::remove_file(&link);
+        symlink(to, link).unwrap();
+    }
+    fs::create_dir_all(tree.path("run/netns")).unwrap();
+    fs::write(tree.path("run/netns/a"), "").unwrap();
+    fs::create_dir_all(tree.path("run/penstock/cni")).unwrap();
+    let record = r#"{"network": "n", "container": "web", "netns": "/run/netns/a"}"#;
+    fs::write(tree.path(&format!("run/penstock/cni/{theirs}.json")), record).unwrap();
+    let unbind = |function| FunctionAction::SetDriver { function, driver: None, mac: None };
+    let link = FunctionAction::SetLink { function: bdf(PF), direction: Direction::Up };
+    let steps = vec![step(1, unbind(done), unbind(done), &[]), step(2, unbind(theirs), link, &[])];
+    let plan = Plan { steps, ..Plan::default() };
+    for (vf, is_let_go) in [(theirs, true), (done, false)] {
+        let mut executor = tree.executor();
+        let mut plugin = Plugin { executor: &mut executor, vf, could_begin: Vec::new() };
+        let options = Options { deadline: Duration::from_millis(50), ..Options::default() };
+        let mut journal = Vec::<Entry>::new();
+        let outcome =
+            crate::run(&plan, &mut Executors::of_host(&mut plugin), &mut journal, &mut (), &options);
+        let Err(ApplyError::RolledBack { step, not_undone, .. }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((step, not_undone.len()), (StepId(1), 1), "{not_undone:?}");
+        assert!(!plugin.could_begin[0], "before anything had failed");
+        // The proof of the way back comes last.
+        assert_eq!(plugin.could_begin.last(), Some(&is_let_go), "{vf}: {:?}", plugin.could_begin);
+    }
 }
