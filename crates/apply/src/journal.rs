@@ -19,8 +19,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 mod catch_up;
+mod changes;
 
 pub use catch_up::CatchUpJournal;
+pub use changes::{ChangesJournal, says_the_same};
 
 /// The version of the journal's form; a reader refuses a newer one.
 pub const JOURNAL_VERSION: u32 = 3;

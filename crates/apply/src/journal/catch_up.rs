@@ -27,9 +27,12 @@ impl CatchUpJournal {
         CatchUpJournal::new("")
     }
 
-    /// Forgets what could not be written: before a new attempt, which tells all of it again.
+    /// Forgets what could not be written: before a new attempt, which tells all of it again. Whoever else has written to the journal since the
+    /// last keeps that.
     pub fn forget(&self) {
-        self.0.borrow_mut().pending.clear();
+        let mut inner = self.0.borrow_mut();
+        inner.pending.clear();
+        inner.file = None;
     }
 
     /// Writes what could not be written before; it is on disk then.
@@ -85,6 +88,19 @@ mod tests {
         std::fs::create_dir(directory.path().join("there")).unwrap();
         journal.record(&[entry(3)], false).unwrap();
         journal.catch_up().unwrap();
+        assert_eq!(read(&path).unwrap(), [entry(1), entry(2), entry(3)]);
+    }
+
+    #[test]
+    fn what_somebody_else_has_written_between_two_attempts_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let entry = |step| Entry::Undone { step: StepId(step), error: None, anothers: None };
+        let mut journal = CatchUpJournal::new(&path);
+        journal.record(&[entry(1)], true).unwrap();
+        FileJournal::open(&path).unwrap().record(&[entry(2)], true).unwrap();
+        journal.forget();
+        journal.record(&[entry(3)], true).unwrap();
         assert_eq!(read(&path).unwrap(), [entry(1), entry(2), entry(3)]);
     }
 }

@@ -16,7 +16,7 @@ use penstock_apply::{
         store,
         succession::{self, Successors},
     },
-    journal::CatchUpJournal,
+    journal::{CatchUpJournal, ChangesJournal},
 };
 use penstock_host::{
     boot, chain,
@@ -69,6 +69,9 @@ pub struct Watched<'a> {
     undo: Option<KnownRun>,
     own: CatchUpJournal,
     of_run: CatchUpJournal,
+    /// The same, for attempts that may come to the same for days.
+    own_changes: ChangesJournal<CatchUpJournal>,
+    changes_of_run: ChangesJournal<CatchUpJournal>,
     /// How the undo came out, as long as that is not written down.
     outcome: Option<Outcome>,
     attempts: u32,
@@ -90,7 +93,8 @@ impl<'a> Watched<'a> {
         printer: &'a mut Printer,
     ) -> Result<Watched<'a>, Failure> {
         let plan = machine.runs().plan(&run)?;
-        let journal = CatchUpJournal::new(run.directory.join("journal"));
+        let of_run = CatchUpJournal::new(run.directory.join("journal"));
+        let own = CatchUpJournal::nowhere();
         Ok(Watched {
             machine,
             plan,
@@ -100,8 +104,10 @@ impl<'a> Watched<'a> {
             deciding: None,
             unwritten: None,
             undo: None,
-            own: CatchUpJournal::nowhere(),
-            of_run: journal,
+            own_changes: ChangesJournal::new(own.clone()),
+            changes_of_run: ChangesJournal::new(of_run.clone()),
+            own,
+            of_run,
             outcome: None,
             attempts: 0,
             kept: BTreeSet::new(),
@@ -142,6 +148,7 @@ impl<'a> Watched<'a> {
         match self.machine.runs().create(record, plan, None) {
             Ok(undo) => {
                 self.own = CatchUpJournal::new(undo.directory.join("journal"));
+                self.own_changes = ChangesJournal::new(self.own.clone());
                 self.undo = Some(undo);
             }
             Err(error) => {
@@ -194,11 +201,11 @@ impl<'a> Watched<'a> {
         self.record_undo(&way.plan, &left);
         said.extend(self.machine.clear_overrides(&left));
         said.iter().for_each(|said| self.tell(said));
-        // An attempt tells of every step that is left.
+        // An attempt tells of every step that is left: what could not be written, and what is otherwise than before, is.
         self.own.forget();
         self.of_run.forget();
-        let of_runs = BTreeMap::from([(self.run.id(), self.of_run.clone())]);
-        let mut journal = UndoJournal::new(self.own.clone(), of_runs, &way);
+        let of_runs = BTreeMap::from([(self.run.id(), self.changes_of_run.clone())]);
+        let mut journal = UndoJournal::new(self.own_changes.clone(), of_runs, &way);
         let mut nobody = ();
         let mut kept = progress::Kept::new(&mut nobody, &way.plan, Mode::Undo, self.machine.progress_file());
         // Whoever has taken a VF since has it from a change that nobody wanted.
@@ -332,13 +339,15 @@ impl Guarded for Watched<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use penstock_apply::{
         Journal,
         history::{Confirm, RunId},
         journal::{Ending, Entry},
     };
     use penstock_host::Root;
-    use penstock_plan::{Action, Fact, FunctionAction, Step, StepId};
+    use penstock_plan::{Action, Fact, FileAction, FunctionAction, Step, StepId};
 
     use super::*;
     use crate::{arguments::Common, settings::Settings};
@@ -391,15 +400,14 @@ mod tests {
         assert_eq!(watched.successors(), Ok(Successors::Stand), "it came to a good end");
     }
 
-    /// A container has the interface whose addresses the run took away, and has it still when the guard takes the run back.
-    #[test]
-    fn a_guard_does_not_end_before_the_addresses_of_the_host_can_be_brought_back() {
-        const VF: &str = "/sys/bus/pci/devices/0000:04:10.0";
-        let directory = tempfile::tempdir().unwrap();
+    const VF: &str = "/sys/bus/pci/devices/0000:04:10.0";
+
+    /// A machine on which a container has the interface of a VF, and a step that brings back how the host used that.
+    fn with_an_interface_of_a_container(directory: &Path) -> (Settings, Machine, Action) {
         let mut settings = Settings::resolve(&Common { quiet: true, ..Common::default() });
-        settings.journal = directory.path().join("kept");
-        settings.state = directory.path().join("state");
-        let root = Root::at(directory.path());
+        settings.journal = directory.join("kept");
+        settings.state = directory.join("state");
+        let root = Root::at(directory);
         let pf = root.path("/sys/bus/pci/devices/0000:04:00.0");
         for (place, to) in
             [(format!("{VF}/driver"), "../../drivers/igbvf"), (format!("{VF}/physfn"), "../0000:04:00.0")]
@@ -416,30 +424,45 @@ mod tests {
             files::create_dir_all(place.parent().unwrap()).unwrap();
             files::write_atomic(&place, text).unwrap();
         }
-        let machine = Machine::at(root.clone(), &settings);
+        let machine = Machine::at(root, &settings);
         let setup = penstock_plan::InterfaceSetup { up: true, ..Default::default() };
-        let action: Action =
-            FunctionAction::RestoreInterface { function: "0000:04:10.0".parse().unwrap(), setup }.into();
-        let step = Step {
-            id: StepId(1),
-            postcondition: Fact::after(&action),
+        let action = FunctionAction::RestoreInterface { function: "0000:04:10.0".parse().unwrap(), setup };
+        (settings, machine, action.into())
+    }
+
+    /// A run that is to be confirmed and has done these.
+    fn done(machine: &Machine, steps: &[(Action, Action)]) -> KnownRun {
+        let step = |(id, (action, inverse)): (u32, &(Action, Action))| Step {
+            id: StepId(id),
+            postcondition: Fact::after(action),
             action: action.clone(),
             reason: "a test".to_owned(),
             needs: vec![],
-            inverse: Some(action.clone()),
+            inverse: Some(inverse.clone()),
             best_effort: false,
             guest: None,
         };
-        let plan = Plan { steps: vec![step], ..Plan::default() };
+        let plan = Plan { steps: (1..).zip(steps).map(step).collect(), ..Plan::default() };
         let watched_terms = Some(Confirm { within: 1, at_most: 1 });
         let record = RunRecord { confirm: watched_terms, ..RunRecord::new(Purpose::Apply, who()) };
         let run = machine.runs().create(record, &plan, None).unwrap();
-        let done = [
-            Entry::Intent { step: StepId(1), action: action.clone(), inverse: Some(action) },
-            Entry::Begun { steps: vec![StepId(1)] },
-            Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None },
-        ];
-        run.journal().unwrap().record(&done, true).unwrap();
+        for Step { id, action, inverse, .. } in plan.steps {
+            let entries = [
+                Entry::Intent { step: id, action, inverse },
+                Entry::Begun { steps: vec![id] },
+                Entry::Outcome { step: id, outcome: Ending::Done, detail: None },
+            ];
+            run.journal().unwrap().record(&entries, true).unwrap();
+        }
+        run
+    }
+
+    /// A container has the interface whose addresses the run took away, and has it still when the guard takes the run back.
+    #[test]
+    fn a_guard_does_not_end_before_the_addresses_of_the_host_can_be_brought_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let (settings, machine, restore) = with_an_interface_of_a_container(directory.path());
+        let run = done(&machine, &[(restore.clone(), restore)]);
         let mut printer = Printer::keeping(&settings);
         let mut watched = Watched::new(&machine, run, &mut printer).unwrap();
         for _ in 0..2 {
@@ -448,7 +471,43 @@ mod tests {
             watched.catch_up().unwrap();
         }
         // It has gone, with all that was set of it.
-        files::remove_tree(root.path(VF)).unwrap();
+        files::remove_tree(Root::at(directory.path()).path(VF)).unwrap();
         assert_eq!(watched.take_back(), Ok(()));
+    }
+
+    /// Beside that interface something else does not come back: all of it is tried each minute, and for days.
+    #[test]
+    fn a_guard_that_comes_to_the_same_again_writes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (settings, machine, restore) = with_an_interface_of_a_container(directory.path());
+        let path = "/etc/a.conf".to_owned();
+        let write = FileAction::WriteFile { path: path.clone(), text: "ours".to_owned() };
+        // No file, and so it is not removed as one.
+        let place = Root::at(directory.path()).path(&path);
+        files::create_dir_all(&place).unwrap();
+        let remove = FileAction::RemoveFile { path };
+        let run = done(&machine, &[(restore.clone(), restore), (write.into(), remove.into())]);
+        let journal = run.directory.join("journal");
+        let mut printer = Printer::keeping(&settings);
+        let mut watched = Watched::new(&machine, run, &mut printer).unwrap();
+        let mut attempt = || {
+            let why = watched.take_back().unwrap_err();
+            watched.catch_up().unwrap();
+            let own = watched.undo.as_ref().unwrap().directory.join("journal");
+            (why, [&journal, &own].map(|journal| files::length(journal).unwrap()))
+        };
+        let (why, length) = attempt();
+        assert!(why.contains("/etc/a.conf was not removed"), "{why}");
+        for _ in 0..3 {
+            assert_eq!(attempt(), (why.clone(), length));
+        }
+        // What changes is told.
+        files::remove_tree(&place).unwrap();
+        let (why, now) = attempt();
+        assert!(why.contains("container web"), "{why}");
+        assert!(now[0] > length[0] && now[1] > length[1], "{now:?} {length:?}");
+        for _ in 0..2 {
+            assert_eq!(attempt(), (why.clone(), now), "only the interface is left");
+        }
     }
 }

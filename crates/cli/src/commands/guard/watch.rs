@@ -6,7 +6,10 @@
 
 use std::time::Duration;
 
-use penstock_apply::history::{Confirm, Confirmation, succession::Successors};
+use penstock_apply::{
+    history::{Confirm, Confirmation, succession::Successors},
+    journal::says_the_same,
+};
 
 /// How often the guard looks.
 pub const PAUSE: Duration = Duration::from_millis(100);
@@ -317,9 +320,9 @@ impl Guard {
         }
     }
 
-    /// Says something unless it was what was said last.
+    /// Says something unless it was what was said last, but for how long something took.
     fn tell_once(&mut self, world: &mut dyn Guarded, what: String) {
-        if self.said != what {
+        if !says_the_same(&self.said, &what) {
             world.tell(&what);
             self.said = what;
         }
