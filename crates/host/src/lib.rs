@@ -17,6 +17,7 @@
 //! - [`driver`] and [`probe`](mod@probe): which driver a PF has, and what it does when it is tried.
 //! - [`netlink`] and [`pci`]: interfaces, VFs, embedded switches; drivers, VF counts, resets.
 //! - [`nvme`]: an NVMe drive's VFs: their queues, interrupts and namespaces.
+//! - [`bpf`]: programs at interfaces that netlink does not tell of.
 //! - [`eswitch`]: the mode of an embedded switch over devlink, with a deadline.
 //! - [`embedded`]: who keeps the attributes of VFs: the PF's driver, or an embedded switch of ours.
 //! - [`scan`](mod@scan): the inventory of a machine, and what its life hangs on. [`threads`]: a VM as its QEMU process shows it.
@@ -32,6 +33,7 @@ mod complaint;
 
 pub mod accounts;
 pub mod boot;
+pub mod bpf;
 mod cause;
 pub mod cgroup;
 pub mod cpio;

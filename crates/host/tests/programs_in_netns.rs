@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use penstock_host::{Command, Netlink};
+use penstock_host::{Command, Netlink, bpf, namespace::within};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials, xdp};
 
 type Check = fn();
@@ -18,13 +18,15 @@ fn main() -> ExitCode {
             needs::programs(&["tc"]).or_else(refused)
         })
     });
-    let no_programs = missing.or_else(|| trials.lacking("XDP programs", xdp::lacking));
+    let no_programs = missing.clone().or_else(|| trials.lacking("XDP programs", xdp::lacking));
+    let no_tcx = missing.or_else(|| trials.lacking("tcx programs", xdp::tcx_lacking));
     let filters: (&str, Check) =
         ("what_others_put_at_an_interface_is_seen_in_netns", what_others_put_at_an_interface_is_seen);
     let programs: (&str, Check) =
         ("xdp_programs_are_seen_and_taken_off_in_netns", xdp_programs_are_seen_and_taken_off);
     trials.add(&no_filters, [filters]);
     trials.add(&no_programs, [programs]);
+    trials.add(&no_tcx, [("tcx_programs_are_seen_in_netns", tcx_programs_are_seen as Check)]);
     trials.run()
 }
 
@@ -90,4 +92,32 @@ fn xdp_programs_are_seen_and_taken_off() {
     netlink.remove_xdp(a, program).unwrap();
     assert!(netlink.xdp_programs_at(9_999).unwrap_err().to_string().contains("interface 9999"));
     assert!(netlink.remove_xdp(9_999, program).unwrap_err().to_string().contains("interface 9999"));
+}
+
+fn tcx_programs_are_seen() {
+    let namespace = Namespace::new();
+    namespace.batch("ip", "link add v0 type veth peer v1\nlink set v0 up\nlink set v1 up\n");
+    let mut netlink = netlink(&namespace);
+    let (a, b) = (index(&mut netlink, "v0"), index(&mut netlink, "v1"));
+    let process = namespace.id;
+    // bpf(2) asks in the namespace of the thread.
+    let seen = move || {
+        let asked = within(Some(process), || bpf::tcx_programs(&[a, b, 9_999]));
+        asked.unwrap().unwrap()
+    };
+    assert_eq!(seen(), []);
+    for (name, packets) in [("v0", "in"), ("v0", "in"), ("v1", "out")] {
+        xdp::attach_tcx(process, name, packets).unwrap();
+    }
+    let told = seen();
+    assert_eq!(told.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [a, a, b], "{told:?}");
+    for ((_, what), packets) in told.iter().zip(["come in", "come in", "go out"]) {
+        let start = format!("a tcx program for packets that {packets} (`bpftool prog show id ");
+        assert!(what.starts_with(&start), "{what}");
+    }
+    // Netlink tells neither of them.
+    assert_eq!(netlink.xdp_programs().unwrap(), []);
+    assert_eq!(netlink.queueing_disciplines().unwrap(), []);
+    namespace.run("ip link del v0");
+    assert_eq!(seen(), [], "what has gone has taken them along");
 }

@@ -239,11 +239,10 @@ impl Found<'_> {
         let unseen = &lifelines.unseen_packet_programs;
         if !unseen.is_empty() && self.words.interface(harm.function).is_some() {
             let what = format!(
-                "somebody may have put XDP programs or queueing disciplines of tc at {place}, which is not known ({})",
+                "somebody may have put XDP or tcx programs, or queueing disciplines of tc, at {place}, which is not known ({})",
                 unseen.join("; ")
             );
-            let way_round =
-                "see `ip -details link` and `tc qdisc`, and allow it if nobody has put anything there";
+            let way_round = "as root, see `ip -details link`, `tc qdisc` and `bpftool net`, and allow it if nobody has put anything there";
             let name = format!("unknown-packet-programs:{nic}");
             self.add(name, step, what, Some(self.words.harm(harm)), way_round.to_owned());
         }

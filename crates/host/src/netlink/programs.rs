@@ -1,7 +1,7 @@
 //! What somebody has put at interfaces for their packets to pass through: XDP programs (`IFLA_XDP`; `net/core/rtnetlink.c`,
 //! `rtnl_xdp_fill`) and queueing disciplines with their filters (`net/sched/sch_api.c`).
 //!
-//! Programs at `tcx` hooks and `netkit` devices stand in neither: they are told by bpf(2) alone.
+//! Programs at `tcx` hooks stand in neither: [`crate::bpf`] has them.
 
 use std::fmt;
 

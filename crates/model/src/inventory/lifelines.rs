@@ -21,9 +21,9 @@ pub struct Lifelines {
     /// What came in the way of seeing who holds functions open through VFIO: there may be more holders than are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<String>,
-    /// What somebody has put at functions' interfaces, for each of their packets to pass through: XDP programs, and queueing disciplines
-    /// (tc(8)) that the kernel does not make by itself, `clsact` with its filters among them. It goes with the interface. Read on the machine
-    /// itself only.
+    /// What somebody has put at functions' interfaces, for each of their packets to pass through: XDP and `tcx` programs, and queueing
+    /// disciplines (tc(8)) that the kernel does not make by itself, `clsact` with its filters among them. It goes with the interface. Read on
+    /// the machine itself only.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub packet_programs: BTreeMap<Bdf, Vec<String>>,
     /// What came in the way of seeing those: there may be more at any interface.

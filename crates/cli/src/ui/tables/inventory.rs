@@ -347,7 +347,7 @@ fn lifelines(inventory: &Inventory, out: &mut Paragraphs) {
         out.wrapped("  ", &plain(&format!("{function} has {}", programs.join(" and "))));
     }
     for why in &lifelines.unseen_packet_programs {
-        out.wrapped("  ", &plain(&format!("XDP programs and queueing disciplines: not known: {why}")));
+        out.wrapped("  ", &plain(&format!("XDP and tcx programs, queueing disciplines: not known: {why}")));
     }
 }
 
@@ -510,7 +510,10 @@ mod tests {
         let text = table(&inventory, Some(WIDTH));
         assert!(text.contains("the root file system: bond0, eno1, 0000:04:00.0"), "{text}");
         assert!(text.contains("0000:04:00.0 has an XDP program at eno1"), "{text}");
-        assert!(text.contains("XDP programs and queueing disciplines: not known: not permitted"), "{text}");
+        assert!(
+            text.contains("XDP and tcx programs, queueing disciplines: not known: not permitted"),
+            "{text}"
+        );
         assert!(text.contains("swap: not known") && !text.contains('\u{1b}'), "{text}");
     }
 
