@@ -18,14 +18,16 @@ use crate::{
 mod representor;
 pub(crate) mod vfio;
 
-pub use penstock_model::pci::{gives_interface, passes_through};
+pub use penstock_model::pci::{gives_interface, is_vfio, passes_through};
 pub use representor::is_representor;
 pub(crate) use representor::represented_vf;
 pub use vfio::opened_by;
 
-/// Drivers that take a function away from the host. `driver_override` is kept for them, so that nothing else takes the
+/// Whether a driver takes a function away from the host. `driver_override` is kept for it, so that nothing else takes the
 /// function when it is probed again; for every other driver it is cleared again, since a forgotten one blocks all others.
-const PASS_THROUGH: [&str; 2] = ["vfio-pci", "pci-stub"];
+fn keeps_override(driver: &str) -> bool {
+    is_vfio(driver) || driver == "pci-stub"
+}
 
 /// One file for each device, called `BUS-DEVICE`, with the driver's name (`driverctl`, `save_override`).
 pub(crate) const CHOSEN_DRIVERS: &str = "/etc/driverctl.d";
@@ -178,7 +180,7 @@ impl PciFunction {
                     Some(reason) => format!("its probe failed: {reason}"),
                     None => "its probe did not take the function".to_owned(),
                 };
-                let hint = if driver == "vfio-pci" {
+                let hint = if is_vfio(driver) {
                     "is the IOMMU on (intel_iommu=on or amd_iommu=on)? the kernel log (dmesg) says more"
                 } else {
                     "the kernel log (dmesg) says more"
@@ -191,7 +193,7 @@ impl PciFunction {
     /// Clears `driver_override` where it is ours, now that `driver` is bound; `before` is what it was when we came.
     fn settle_override(&self, driver: Option<&str>, before: Option<&str>) -> Result<(), PciError> {
         let Some(now) = self.driver_override()? else { return Ok(()) };
-        let passes = PASS_THROUGH.contains(&now.as_str());
+        let passes = keeps_override(&now);
         let kept = match driver {
             Some(driver) => (passes && now == driver) || (!passes && before == Some(driver)),
             None => false,
@@ -214,7 +216,7 @@ impl PciFunction {
             Err(PciError::Missing { .. }) => return Ok(false),
             now => now?,
         };
-        let passed_through = PASS_THROUGH.contains(&driver) && self.driver()?.as_deref() == Some(driver);
+        let passed_through = keeps_override(driver) && self.driver()?.as_deref() == Some(driver);
         Ok(now.as_deref() == Some(driver) && !passed_through && self.chosen_driver() != now)
     }
 

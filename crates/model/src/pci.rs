@@ -237,7 +237,13 @@ pub struct PciIds {
 
 /// Whether a driver makes no network interface of the functions that it has: it hands them to VMs and to programs.
 pub fn passes_through(driver: &str) -> bool {
-    matches!(driver, "vfio-pci" | "pci-stub" | "igb_uio") || driver.starts_with("uio")
+    is_vfio(driver) || matches!(driver, "pci-stub" | "igb_uio") || driver.starts_with("uio")
+}
+
+/// Whether a driver gives functions to VFIO: `vfio-pci`, or one for some devices that stands on the same core (`vfio_pci_core_register_device`) and
+/// can move what they hold, such as `mlx5_vfio_pci`. All of Linux end so (`drivers/vfio/pci`, `drivers/gpu/drm/xe`).
+pub fn is_vfio(driver: &str) -> bool {
+    driver.ends_with("vfio-pci") || driver.ends_with("vfio_pci")
 }
 
 /// Whether a driver gives a function of a NIC a network interface: not one that hands it on, and not that of NVMe drives.
@@ -248,6 +254,16 @@ pub fn gives_interface(driver: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_driver_of_vfio_for_some_devices_hands_functions_on_as_vfio_pci_does() {
+        for driver in ["vfio-pci", "mlx5_vfio_pci", "hisi_acc_vfio_pci", "pds_vfio_pci", "xe-vfio-pci"] {
+            assert!(is_vfio(driver) && passes_through(driver) && !gives_interface(driver), "{driver}");
+        }
+        for driver in ["pci-stub", "uio_pci_generic", "mlx5_core", "vfio-pci-core-test", ""] {
+            assert!(!is_vfio(driver), "{driver}");
+        }
+    }
 
     #[test]
     fn a_vf_of_the_published_x550_board_lands_where_it_did() {

@@ -11,7 +11,7 @@ use std::{
 use nix::errno::Errno;
 use penstock_model::Bdf;
 
-use super::{PASS_THROUGH, PciError, PciFunction};
+use super::{PciError, PciFunction, is_vfio};
 use crate::{
     Root,
     files::{self, OpenedAs},
@@ -43,7 +43,7 @@ impl PciFunction {
         holders(&self.root, &self.vfio_nodes())
     }
 
-    /// The files by which it may be opened, while it is bound to `vfio-pci`.
+    /// The files by which it may be opened, while it is bound to a driver of VFIO.
     fn vfio_nodes(&self) -> Vec<PathBuf> {
         let Some(group) = self.vfio_group() else { return Vec::new() };
         let devices = files::list(self.directory().join("vfio-dev")).unwrap_or_default();
@@ -66,9 +66,9 @@ impl PciFunction {
         Ok(())
     }
 
-    /// The number of its IOMMU group, while it is bound to `vfio-pci`.
+    /// The number of its IOMMU group, while it is bound to a driver of VFIO.
     fn vfio_group(&self) -> Option<String> {
-        let bound = self.driver().ok()?.is_some_and(|driver| driver == PASS_THROUGH[0]);
+        let bound = self.driver().ok()?.is_some_and(|driver| is_vfio(&driver));
         self.link("iommu_group").ok()?.filter(|_| bound)
     }
 
@@ -219,6 +219,14 @@ mod tests {
         both.sort();
         assert_eq!(both, ["testpmd (process 13)", "testpmd (process 14)"]);
         assert_eq!(found.len(), 2);
+    }
+
+    #[test]
+    fn a_function_of_a_vfio_driver_for_some_devices_is_asked_for_too() {
+        let (tree, function) = machine("mlx5_vfio_pci");
+        process(tree.path(), 12, "/dev/vfio/7 (deleted)");
+        assert_eq!(function.opened_by(), ["testpmd (process 12)"]);
+        assert_eq!(function.held(&answers(Errno::EBUSY), SHORT), ["testpmd (process 12)"]);
     }
 
     #[test]

@@ -33,7 +33,11 @@ pub use self::{
 };
 use self::{routes::Ways, storage::BackingDevice};
 use super::{LinkError, attachments::attachments, reader::Reader};
-use crate::{Netlink, Root, chain, netlink::Route, pci::vfio::nodes_of};
+use crate::{
+    Netlink, Root, chain,
+    netlink::Route,
+    pci::{is_vfio, vfio::nodes_of},
+};
 
 /// So many other mounts are looked into; a machine with more has them from few devices.
 const MOUNTS: usize = 256;
@@ -332,7 +336,12 @@ fn carried(
 /// files.
 fn holders(reader: &mut Reader<'_>) -> (BTreeMap<Bdf, Vec<String>>, Vec<String>) {
     let mut nodes: BTreeMap<String, Vec<Bdf>> = BTreeMap::new();
-    let bound = reader.list("/sys/bus/pci/drivers/vfio-pci");
+    let drivers = reader.list("/sys/bus/pci/drivers");
+    let bound: Vec<String> = drivers
+        .iter()
+        .filter(|driver| is_vfio(driver))
+        .flat_map(|driver| reader.list(&format!("/sys/bus/pci/drivers/{driver}")))
+        .collect();
     for bdf in bound.iter().filter_map(|name| name.parse::<Bdf>().ok()) {
         let directory = format!("/sys/bus/pci/devices/{bdf}");
         let group = reader.link_name(&format!("{directory}/iommu_group"));
