@@ -75,8 +75,8 @@ pub struct Watched<'a> {
     /// How the undo came out, as long as that is not written down.
     outcome: Option<Outcome>,
     attempts: u32,
-    /// What was told of steps that stay.
-    kept: BTreeSet<String>,
+    /// What was told and may come up again at each attempt.
+    said: BTreeSet<String>,
     /// Whether all was carried out but what is to come back.
     waits: bool,
 }
@@ -110,7 +110,7 @@ impl<'a> Watched<'a> {
             of_run,
             outcome: None,
             attempts: 0,
-            kept: BTreeSet::new(),
+            said: BTreeSet::new(),
             waits: false,
             run,
         })
@@ -129,7 +129,9 @@ impl<'a> Watched<'a> {
             Ok(inventory) => Ok(inventory),
             Err(error) if self.attempts > LOOKS_AT_GUESTS => {
                 let why = error.in_one_line();
-                self.tell(&format!("guests cannot be looked at, and the run is taken back without: {why}"));
+                self.tell_new(&format!(
+                    "guests cannot be looked at, and the run is taken back without: {why}"
+                ));
                 Ok(scan::scan_system())
             }
             Err(error) => Err(error.in_one_line()),
@@ -153,10 +155,17 @@ impl<'a> Watched<'a> {
             }
             Err(error) => {
                 let why = chain(&error);
-                self.tell(&format!(
+                self.tell_new(&format!(
                     "the run is taken back, and that cannot be recorded as a run of its own: {why}"
                 ));
             }
+        }
+    }
+
+    /// Tells what may come up again at each attempt, unless that was told.
+    fn tell_new(&mut self, text: &str) {
+        if self.said.insert(text.to_owned()) {
+            self.tell(text);
         }
     }
 
@@ -173,7 +182,7 @@ impl<'a> Watched<'a> {
             return Ok(());
         }
         if let Some(damage) = &state.damage {
-            self.tell(&format!(
+            self.tell_new(&format!(
                 "all that the run was to do is looked at, since how far it got cannot be read: {damage}"
             ));
         }
@@ -192,15 +201,15 @@ impl<'a> Watched<'a> {
         for Kept { run, step, action, why, for_now } in &way.kept {
             let text = format!("run {run}, step {step} is not taken back ({action}): {why}");
             // What is to come back is told of by whoever tries again, and that may be for days.
-            if !for_now && self.kept.insert(text.clone()) {
-                self.tell(&text);
+            if !for_now {
+                self.tell_new(&text);
             }
         }
         let mut said = Vec::new();
         let left = self.machine.left_overrides(self.run.id(), &self.plan, &state, &mut said);
         self.record_undo(&way.plan, &left);
         said.extend(self.machine.clear_overrides(&left));
-        said.iter().for_each(|said| self.tell(said));
+        said.iter().for_each(|said| self.tell_new(said));
         // An attempt tells of every step that is left: what could not be written, and what is otherwise than before, is.
         self.own.forget();
         self.of_run.forget();
@@ -509,5 +518,23 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(attempt(), (why.clone(), now), "only the interface is left");
         }
+    }
+
+    #[test]
+    fn what_comes_up_at_each_attempt_is_said_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let (settings, machine, restore) = with_an_interface_of_a_container(directory.path());
+        let run = done(&machine, &[(restore.clone(), restore)]);
+        let journal = run.directory.join("journal");
+        let text = files::read_to_string(&journal).unwrap();
+        files::write_atomic(&journal, format!("{text}nonsense\n")).unwrap();
+        let mut printer = Printer::keeping(&settings);
+        let mut watched = Watched::new(&machine, run, &mut printer).unwrap();
+        for _ in 0..3 {
+            watched.take_back().unwrap_err();
+        }
+        let told = printer.take_kept();
+        let damage = told.iter().filter(|line| line.contains("how far it got cannot be read")).count();
+        assert_eq!(damage, 1, "{told:?}");
     }
 }
