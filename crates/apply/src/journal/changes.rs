@@ -14,12 +14,12 @@ pub struct ChangesJournal<J>(Rc<RefCell<Inner<J>>>);
 #[derive(Debug)]
 struct Inner<J> {
     journal: J,
-    told: Told,
+    told: Written,
 }
 
 /// What is written, as far as later entries may repeat it.
 #[derive(Debug, Default)]
-struct Told {
+struct Written {
     begin: Option<Entry>,
     intents: BTreeMap<StepId, Entry>,
     /// The last of each step that was to be carried out.
@@ -34,7 +34,7 @@ struct Told {
 impl<J: Journal> ChangesJournal<J> {
     /// A journal that writes to `journal`, of which nothing is known yet.
     pub fn new(journal: J) -> ChangesJournal<J> {
-        ChangesJournal(Rc::new(RefCell::new(Inner { journal, told: Told::default() })))
+        ChangesJournal(Rc::new(RefCell::new(Inner { journal, told: Written::default() })))
     }
 }
 
@@ -48,13 +48,13 @@ impl<J: Journal> Journal for ChangesJournal<J> {
         let written = journal.record(&new, sync);
         if written.is_err() {
             // Nobody knows what of it can be read.
-            *told = Told::default();
+            *told = Written::default();
         }
         written
     }
 }
 
-impl Told {
+impl Written {
     /// Whether an entry says something new, which it has said from then on.
     fn is_new(&mut self, entry: &Entry) -> bool {
         let is_new = match entry {
