@@ -66,7 +66,7 @@ fn build_nic(
     let function = FunctionName { nic: name.clone(), vf: None };
     let function = TenantFunctionName { guest: guest.clone(), function };
     written.macs.extend(document.mac.map(|mac| Written { function, mac, path: path.join("mac") }));
-    let (all, asked) = guest_addresses(path, &document.address, &document.addresses);
+    let (all, asked) = guest_addresses(path, &document.address, &document.addresses, messages);
     written.addresses.extend(all.iter().map(|(address, path)| WrittenAddress {
         guest: guest.clone(),
         nic: name.clone(),

@@ -238,17 +238,24 @@ fn with_places<T: Copy + schemars::JsonSchema>(
         .collect()
 }
 
-/// The addresses that are fixed, each with its place, and where it stands that one is to be asked for.
+/// The addresses that are fixed, each with its place, and where it stands that one is to be asked for. Of one interface that is asked once:
+/// each word more is an error.
 fn guest_addresses(
     path: &Path,
     one: &Option<OneOrMany<GuestAddress>>,
     many: &Option<OneOrMany<GuestAddress>>,
+    messages: &mut Vec<Diagnostic>,
 ) -> (Vec<(InterfaceAddress, Path)>, Option<Path>) {
-    let (mut fixed, mut dhcp) = (Vec::new(), None);
+    let (mut fixed, mut dhcp): (_, Option<Path>) = (Vec::new(), None);
     for (address, place) in with_places(path, one, many) {
-        match address {
-            GuestAddress::Fixed(address) => fixed.push((address, place)),
-            GuestAddress::Dhcp => dhcp = dhcp.or(Some(place)),
+        match (address, &dhcp) {
+            (GuestAddress::Fixed(address), _) => fixed.push((address, place)),
+            (GuestAddress::Dhcp, None) => dhcp = Some(place),
+            (GuestAddress::Dhcp, Some(first)) => messages.push(
+                Diagnostic::error(place, "`dhcp` is there twice: an interface asks for one lease")
+                    .with_related(first.clone(), "first given here")
+                    .with_hint("leave one of them out"),
+            ),
         }
     }
     (fixed, dhcp)
@@ -377,7 +384,7 @@ fn build_function(
         Some(nic) if name.vf.is_some() => written.settings().over(&nic.vf_defaults),
         _ => written.settings(),
     };
-    let (addresses, dhcp) = guest_addresses(&path, &written.address, &written.addresses);
+    let (addresses, dhcp) = guest_addresses(&path, &written.address, &written.addresses, messages);
     let own: Vec<InterfaceAddress> = addresses.iter().map(|(address, _)| *address).collect();
     let documents = std::mem::take(&mut written.routes);
     let routes = route::build((guest, kind), &path, &written.gateway, documents, &own, reported, messages);
