@@ -9,13 +9,13 @@ use std::{
 use penstock_guests::{
     state::State,
     vms::{
-        domain::{self, Booted, Domain},
+        domain::{self, Domain},
         switch::{line_socket, sockets},
     },
 };
 use penstock_model::{
     Allow, ByteSize, CpuSet, DataPath, DiskFormat, Emulation, Firmware, Inside, Scheduling, SchedulingPolicy,
-    TenantNic, Uplink, VfSettings, Vm,
+    TenantNic, Uplink, VfSettings, Vm, domain::Booted,
 };
 use penstock_plan::action::{GuestDefinition, GuestFunction, GuestNic};
 

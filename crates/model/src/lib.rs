@@ -20,6 +20,7 @@ pub mod diagnostic;
 pub mod digest;
 pub mod dns;
 mod document;
+pub mod domain;
 pub mod drive;
 pub mod function;
 mod function_owners;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use penstock_model::{Bdf, CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root, Uplink, Vm};
+use penstock_model::{
+    Bdf, CpuSet, Guest, GuestKind, GuestName, Inventory, Model, Root, Scheduling, Uplink, Vm,
+};
 
 use crate::{
     action::{GuestDefinition, GuestFunction, GuestNic},
@@ -32,11 +34,19 @@ pub fn define(
         nic: nic.clone(),
     });
     let nics = nics.collect();
+    let emulator = emulator(planner.model, planner.inventory, name, guest);
+    if is_vm && emulator.is_crowded {
+        let place =
+            emulator.cpus.as_ref().map_or_else(|| "any CPU".to_owned(), |cpus| format!("the CPUs {cpus}"));
+        planner.note(format!(
+            "every CPU has a guest pinned to it, so that QEMU's own threads of {name} run on {place}: `emulator` says where they belong"
+        ));
+    }
     GuestDefinition {
         guest: name.clone(),
         cpus: if is_vm { Some(vcpus(guest)) } else { guest.cpus },
         memory: if is_vm { Some(guest.vm_memory()) } else { guest.memory.map(|size| size.0) },
-        pin: guest.pin.clone().or_else(|| beside_the_exclusive(planner, name)),
+        pin: guest.pin.clone().or_else(|| confined(planner.model, planner.inventory, name)),
         root: match &guest.root {
             Root::Overlay => None,
             Root::Directory(directory) => Some(directory.clone()),
@@ -44,7 +54,7 @@ pub fn define(
         init: guest.init.clone(),
         privileged: guest.privileged,
         devices: guest.devices.clone(),
-        vm: is_vm.then(|| Vm { emulator: emulator(planner, name, guest), ..guest.vm.clone() }),
+        vm: is_vm.then(|| Vm { emulator: emulator.cpus, ..guest.vm.clone() }),
         scheduling: realtime::defined(guest),
         functions: guest
             .functions
@@ -109,37 +119,59 @@ pub fn confined(model: &Model, inventory: &Inventory, name: &GuestName) -> Optio
     (left.len() < online.len()).then_some(CpuSet(left))
 }
 
-fn beside_the_exclusive(planner: &Planner<'_>, name: &GuestName) -> Option<CpuSet> {
-    confined(planner.model, planner.inventory, name)
+/// Where QEMU's own threads of a guest run.
+struct EmulatorCpus {
+    /// `None`: anywhere.
+    cpus: Option<CpuSet>,
+    /// Whether every CPU has a guest pinned to it, so that no place is left which is nobody's.
+    is_crowded: bool,
 }
 
 /// The CPUs of QEMU's own threads: those that the model says; for a guest that is pinned, those that no guest is pinned
 /// to; for any other, those that it runs on itself.
-fn emulator(planner: &mut Planner<'_>, name: &GuestName, guest: &Guest) -> Option<CpuSet> {
+fn emulator(model: &Model, inventory: &Inventory, name: &GuestName, guest: &Guest) -> EmulatorCpus {
+    let roomy = |cpus| EmulatorCpus { cpus, is_crowded: false };
     if guest.vm.emulator.is_some() {
-        return guest.vm.emulator.clone();
+        return roomy(guest.vm.emulator.clone());
     }
     if guest.pin.is_none() {
-        return beside_the_exclusive(planner, name);
+        return roomy(confined(model, inventory, name));
     }
-    let pins = planner.model.guests.values().filter_map(|guest| guest.pin.as_ref());
-    let taken = pins.chain(planner.model.realtime.as_ref().map(|realtime| &realtime.isolated));
+    let pins = model.guests.values().filter_map(|guest| guest.pin.as_ref());
+    let taken = pins.chain(model.realtime.as_ref().map(|realtime| &realtime.isolated));
     let taken: BTreeSet<u32> = taken.flat_map(|cpus| cpus.0.iter().copied()).collect();
-    let housekeeping =
-        planner.model.realtime.as_ref().map(|realtime| realtime::housekeeping(realtime, planner.inventory));
+    let housekeeping = model.realtime.as_ref().map(|realtime| realtime::housekeeping(realtime, inventory));
     let free = |of: &BTreeSet<u32>| CpuSet(of.difference(&taken).copied().collect());
     // In real time those of housekeeping, as long as one of them is nobody's.
-    let places = housekeeping.iter().map(|cpus| &cpus.0).chain([&planner.inventory.cpus.online.0]);
+    let places = housekeeping.iter().map(|cpus| &cpus.0).chain([&inventory.cpus.online.0]);
     if let Some(place) = places.map(free).find(|place| !place.0.is_empty()) {
-        return Some(place);
+        return roomy(Some(place));
     }
     if housekeeping.is_some() {
-        return housekeeping;
+        return roomy(housekeeping);
     }
-    let beside = beside_the_exclusive(planner, name).filter(|cpus| !cpus.0.is_empty());
-    let place = beside.as_ref().map_or_else(|| "any CPU".to_owned(), |cpus| format!("the CPUs {cpus}"));
-    planner.note(format!(
-        "every CPU has a guest pinned to it, so that QEMU's own threads of {name} run on {place}: `emulator` says where they belong"
-    ));
-    beside
+    let beside = confined(model, inventory, name).filter(|cpus| !cpus.0.is_empty());
+    EmulatorCpus { cpus: beside, is_crowded: true }
+}
+
+/// Where a VM's threads run on a machine, as Penstock has libvirt run them.
+pub struct VmCpus {
+    /// How many virtual CPUs it has.
+    pub vcpus: u32,
+    /// The host's CPUs for them: those of `pin`, or those that are no other guest's alone. `None`: any.
+    pub pin: Option<CpuSet>,
+    /// The host's CPUs for QEMU's own threads; `None`: any.
+    pub emulator: Option<CpuSet>,
+    /// How the virtual CPUs are scheduled; `None`: as the kernel has it.
+    pub scheduling: Option<Scheduling>,
+}
+
+/// Where the threads of the VM `guest` run on this machine. A set is empty where each CPU is another guest's alone.
+pub fn vm_cpus(model: &Model, inventory: &Inventory, name: &GuestName, guest: &Guest) -> VmCpus {
+    VmCpus {
+        vcpus: vcpus(guest),
+        pin: guest.pin.clone().or_else(|| confined(model, inventory, name)),
+        emulator: emulator(model, inventory, name, guest).cpus,
+        scheduling: realtime::defined(guest),
+    }
 }

@@ -59,6 +59,7 @@ pub use arrival::{modes_not_known, not_there_yet};
 pub use boot::boot_needs;
 pub use check::{Finding, check};
 pub use danger::{Danger, Effects, dangers, effects, in_use};
+pub use definition::{VmCpus, vm_cpus};
 pub use drive::resolve_drives;
 pub use error::{PlanError, Refusal};
 pub use execute::{Execute, ExecuteError, ExecuteGuests, ExecuteHost, Executors, Observe};

@@ -13,9 +13,9 @@ use std::{
 
 use penstock_host::embedded::LINE_NAME;
 use penstock_model::{
-    Bdf, CpuSet, DataPath, DiskFormat, Emulation, Firmware, Inside, MOST_VM_FUNCTIONS, RoutingId, Scheduling,
-    SchedulingPolicy, TenantNic, VM_MEMORY, VfIndex,
+    Bdf, CpuSet, DataPath, Emulation, Inside, MOST_VM_FUNCTIONS, RoutingId, TenantNic, VM_MEMORY, VfIndex,
     composition::{Device, tenant as composition},
+    domain::{self as shared, Booted, DomainHead, escape},
 };
 use penstock_plan::action::{GuestDefinition, GuestNic};
 
@@ -31,29 +31,6 @@ const END_SLOT: usize = composition::ROOT_PORTS as usize;
 /// The most functions that a VM can have: each slot takes eight. The model refuses more.
 pub const MOST_FUNCTIONS: usize = (END_SLOT - FIRST_SLOT) * 8;
 const _: () = assert!(MOST_FUNCTIONS == MOST_VM_FUNCTIONS);
-
-/// What a VM boots, as files that are there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Booted {
-    /// A kernel that QEMU loads itself.
-    Kernel {
-        /// The path of the kernel on the host.
-        kernel: PathBuf,
-        /// The path of the initramfs on the host; `None`: it boots without one.
-        initramfs: Option<PathBuf>,
-        /// The whole kernel command line.
-        command_line: String,
-    },
-    /// A disk image.
-    Disk {
-        /// The path of the image on the host.
-        path: PathBuf,
-        /// Whether a block device is there, which QEMU opens with another driver than a file.
-        is_block_device: bool,
-        /// The format in which QEMU reads the image.
-        format: DiskFormat,
-    },
-}
 
 /// All that a domain's XML is made of.
 #[derive(Clone, Debug)]
@@ -81,17 +58,6 @@ pub struct Domain<'a> {
 pub fn cpus(definition: &GuestDefinition) -> u32 {
     let pinned = definition.pin.as_ref().map(|pin| u32::try_from(pin.0.len()).unwrap_or(u32::MAX));
     definition.cpus.or(pinned).unwrap_or(1).max(1)
-}
-
-/// Where each virtual CPU runs; empty for anywhere. As many as there are CPUs have one each; fewer or more share them all,
-/// so that none strays to a CPU that is another guest's alone.
-fn vcpu_places(definition: &GuestDefinition) -> Vec<CpuSet> {
-    let Some(pin) = &definition.pin else { return Vec::new() };
-    let vcpus = cpus(definition) as usize;
-    if pin.0.len() == vcpus {
-        return pin.0.iter().map(|cpu| CpuSet([*cpu].into())).collect();
-    }
-    vec![pin.clone(); vcpus]
 }
 
 /// The address inside of the function at `position` of `count`. One function a slot while that does, for a function 0
@@ -126,95 +92,27 @@ pub fn render(domain: &Domain<'_>) -> String {
         let _ = writeln!(xml, "{:indent$}{text}", "", indent = indent * 2);
     };
     let composed = definition.nics.iter().any(|own| own.nic.emulation == Emulation::Virtio);
-    let schema = match composed {
-        false => "",
-        true => " xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'",
-    };
-    line(0, format!("<domain type='kvm'{schema}>"));
-    line(1, format!("<name>{PREFIX}{}</name>", escape(definition.guest.as_str())));
-    if let Some(uuid) = domain.uuid {
-        line(1, format!("<uuid>{}</uuid>", escape(uuid)));
-    }
-    line(1, format!("<memory unit='b'>{}</memory>", definition.memory.unwrap_or(VM_MEMORY.0)));
-    line(1, format!("<vcpu placement='static'>{}</vcpu>", cpus(definition)));
-    if definition.pin.is_some() || domain.emulator.is_some() || definition.scheduling.is_some() {
-        line(1, "<cputune>".to_owned());
-        for (vcpu, places) in vcpu_places(definition).iter().enumerate() {
-            line(2, format!("<vcpupin vcpu='{vcpu}' cpuset='{places}'/>"));
-        }
-        // libvirt refuses a priority for the ordinary policy, which every thread has anyway.
-        if let Some(Scheduling { policy, priority }) = definition.scheduling
-            && policy != SchedulingPolicy::Other
-        {
-            let last = cpus(definition) - 1;
-            let policy = if policy == SchedulingPolicy::Rr { "rr" } else { "fifo" };
-            line(2, format!("<vcpusched vcpus='0-{last}' scheduler='{policy}' priority='{priority}'/>"));
-        }
-        if let Some(emulator) = domain.emulator {
-            line(2, format!("<emulatorpin cpuset='{emulator}'/>"));
-        }
-        line(1, "</cputune>".to_owned());
-    }
-    line(1, "<memoryBacking>".to_owned());
-    if let Some(size) = vm.huge_pages {
-        line(2, format!("<hugepages><page size='{}' unit='KiB'/></hugepages>", size.0 / 1024));
-    }
-    if definition.nics.iter().any(|own| own.nic.path.maps_memory()) {
+    let head = DomainHead {
+        name: &format!("{PREFIX}{}", definition.guest),
+        uuid: domain.uuid,
+        memory: definition.memory.unwrap_or(VM_MEMORY.0),
+        vcpus: cpus(definition),
+        pin: definition.pin.as_ref(),
+        scheduling: definition.scheduling,
+        emulator: domain.emulator,
+        vm: &vm,
+        boot: Some(domain.boot),
         // The switches read and write frames where the guest has them.
-        line(2, "<source type='memfd'/>".to_owned());
-        line(2, "<access mode='shared'/>".to_owned());
-    }
-    // What a function reaches by DMA is never merged with another's pages; that which looks for such pages costs time.
-    line(2, "<nosharepages/>".to_owned());
-    if vm.locked_memory {
-        line(2, "<locked/>".to_owned());
-    }
-    line(1, "</memoryBacking>".to_owned());
-    let firmware = match vm.firmware {
-        Firmware::Bios => "",
-        Firmware::Uefi => " firmware='efi'",
+        shares_memory: definition.nics.iter().any(|own| own.nic.path.maps_memory()),
+        overrides_qemu: composed,
     };
-    line(1, format!("<os{firmware}>"));
-    line(2, "<type arch='x86_64' machine='q35'>hvm</type>".to_owned());
-    if let Booted::Kernel { kernel, initramfs, command_line } = domain.boot {
-        line(2, format!("<kernel>{}</kernel>", escape(&kernel.to_string_lossy())));
-        if let Some(initramfs) = initramfs {
-            line(2, format!("<initrd>{}</initrd>", escape(&initramfs.to_string_lossy())));
-        }
-        line(2, format!("<cmdline>{}</cmdline>", escape(command_line)));
-    } else {
-        line(2, "<boot dev='hd'/>".to_owned());
-    }
-    line(1, "</os>".to_owned());
-    for fixed in [
-        "<features><acpi/><apic/></features>",
-        "<cpu mode='host-passthrough' check='none' migratable='off'/>",
-        "<clock offset='utc'/>",
-        "<on_poweroff>destroy</on_poweroff>",
-        "<on_reboot>restart</on_reboot>",
-        "<on_crash>destroy</on_crash>",
-        "<devices>",
-    ] {
-        line(1, fixed.to_owned());
-    }
+    shared::head(&head, &mut line);
     line(2, "<controller type='usb' model='none'/>".to_owned());
     line(2, "<controller type='pci' index='0' model='pcie-root'/>".to_owned());
     for at in 0..definition.nics.len() {
         root_port(at, definition.nics.len(), &mut line);
     }
-    if let Booted::Disk { path, is_block_device, format } = domain.boot {
-        let format = match format {
-            DiskFormat::Raw => "raw",
-            DiskFormat::Qcow2 => "qcow2",
-        };
-        let (kind, source) = if *is_block_device { ("block", "dev") } else { ("file", "file") };
-        line(2, format!("<disk type='{kind}' device='disk'>"));
-        line(3, format!("<driver name='qemu' type='{format}' cache='none'/>"));
-        line(3, format!("<source {source}='{}'/>", escape(&path.to_string_lossy())));
-        line(3, "<target dev='vda' bus='virtio'/>".to_owned());
-        line(3, own_address(3));
-        line(2, "</disk>".to_owned());
-    }
+    shared::disk(domain.boot, &[own_address(3)], &mut line);
     let count = definition.host_functions().count();
     for (position, host) in definition.host_functions().enumerate() {
         let Some((slot, function)) = slot(position, count) else { break };
@@ -258,19 +156,12 @@ pub fn render(domain: &Domain<'_>) -> String {
         line(2, "</controller>".to_owned());
     }
     if vm.inside == Inside::Agent {
-        line(
-            2,
-            "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>".into(),
-        );
+        shared::agent_channel(&mut line);
     }
     for (own, socket) in lines {
         attribute_line(own, socket, &mut line);
     }
-    line(2, "<rng model='virtio'>".to_owned());
-    line(3, "<backend model='random'>/dev/urandom</backend>".to_owned());
-    line(3, own_address(2));
-    line(2, "</rng>".to_owned());
-    line(2, "<memballoon model='none'/>".to_owned());
+    shared::rest(&[own_address(2)], &mut line);
     line(1, "</devices>".to_owned());
     if composed {
         compose(definition, &mut line);
@@ -387,42 +278,9 @@ fn own_address(slot: u8) -> String {
     format!("<address type='pci' domain='0x0000' bus='0x00' slot='0x{slot:02x}' function='0x0'/>")
 }
 
-/// Text within XML, in an element or a quoted attribute. What XML 1.0 cannot hold at all becomes U+FFFD.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '\'' => out.push_str("&apos;"),
-            '"' => out.push_str("&quot;"),
-            // A parser would make blanks of them in an attribute.
-            '\t' | '\n' | '\r' => {
-                let _ = write!(out, "&#{};", u32::from(c));
-            }
-            c if c < ' ' || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// What [`escape`] has made of text without blanks other than spaces, as libvirt writes it too.
-pub(super) fn unescape(text: &str) -> String {
-    let others = [("&lt;", "<"), ("&gt;", ">"), ("&apos;", "'"), ("&quot;", "\""), ("&amp;", "&")];
-    others.into_iter().fold(text.to_owned(), |text, (written, meant)| text.replace(written, meant))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn text_is_escaped() {
-        assert_eq!(escape("a&b<c>'d\"\n\u{1}"), "a&amp;b&lt;c&gt;&apos;d&quot;&#10;\u{fffd}");
-        assert_eq!(unescape(&escape("a&lt;b&<c>'d\"")), "a&lt;b&<c>'d\"");
-    }
 
     #[test]
     fn addresses_inside_lead_back_to_functions() {

@@ -7,12 +7,15 @@ use penstock_host::{
     emulated::LEFT_OUT,
     files, process,
 };
-use penstock_model::{Boot, DataPath, GuestName, Inside, Vm};
+use penstock_model::{
+    Boot, DataPath, GuestName, Inside,
+    domain::{Booted, KERNEL_CONSOLE, command_line},
+};
 use penstock_plan::action::GuestDefinition;
 
 use super::{
     Vms, builtin,
-    domain::{self, Booted, Domain},
+    domain::{self, Domain},
     identity, needs, switch, vm,
 };
 use crate::{
@@ -98,7 +101,7 @@ impl Vms {
             Boot::Kernel { kernel, initramfs } => Booted::Kernel {
                 kernel: there("kernel", kernel)?,
                 initramfs: initramfs.as_ref().map(|path| there("initramfs", path)).transpose()?,
-                command_line: command_line("console=ttyS0", &vm),
+                command_line: command_line(KERNEL_CONSOLE, &vm),
             },
             Boot::Disk { path, format } => {
                 let path = there("disk image", path)?;
@@ -121,11 +124,4 @@ impl Vms {
 pub(super) fn own_program() -> Option<PathBuf> {
     // Without it the guest cannot be looked into as well as with it; everything else works.
     process::own_program().ok().filter(|path| files::exists(path))
-}
-
-fn command_line(given: &str, vm: &Vm) -> String {
-    match &vm.command_line {
-        Some(more) => format!("{given} {more}"),
-        None => given.to_owned(),
-    }
 }

@@ -7,9 +7,9 @@ use std::{
 };
 
 use penstock_host::{Root, files, running::Running};
-use penstock_model::GuestName;
+use penstock_model::{GuestName, domain::unescape};
 
-use super::{MOMENT, VirshError, Vms, domain};
+use super::{MOMENT, VirshError, Vms};
 use crate::{
     elsewhere,
     error::GuestError,
@@ -44,7 +44,7 @@ pub fn process(root: &Root, guest: &GuestName) -> Option<Running> {
 pub fn state_of(root: &Root, guest: &GuestName) -> Option<PathBuf> {
     let made_of = files::read_to_string(root.path(format!("/run/libvirt/qemu/{PREFIX}{guest}.xml"))).ok()?;
     let (before, _) = made_of.split_once(&format!("/{PREFIX}{guest}/{CONSOLE}'"))?;
-    Some(domain::unescape(before.rsplit_once('\'')?.1).into())
+    Some(unescape(before.rsplit_once('\'')?.1).into())
 }
 
 impl Vms {
