@@ -35,6 +35,7 @@ test_environment = PENSTOCK_BINARY=$(CURDIR)/$(penstock) \
 	PENSTOCK_PODMAN_TREE=$(CURDIR)/target/podman PENSTOCK_OPENVSWITCH_TREE=$(CURDIR)/target/openvswitch \
 	PENSTOCK_TUNED_TREE=$(CURDIR)/target/tuned PENSTOCK_INCUS_TREE=$(CURDIR)/target/incus \
 	PENSTOCK_LIBVIRT_TREE=$(CURDIR)/target/libvirt PENSTOCK_NETPLAN_TREE=$(CURDIR)/target/netplan \
+	PENSTOCK_VIRSH_TREE=$(CURDIR)/target/virsh \
 	PENSTOCK_YAML_LANGUAGE_SERVER=$(CURDIR)/target/yaml-language-server/yaml-language-server \
 	PENSTOCK_ANSIBLE=$(CURDIR)/target/ansible/ansible-playbook \
 	PATH="$(CURDIR)/target/netperf:$$PATH" PENSTOCK_PATH="$(CURDIR)/target/netperf:$$PATH"
@@ -69,6 +70,8 @@ foreign:
 	@$(unpack_netplan)
 	@scripts/unpack-of-boards target/libvirt usr/share/libvirt/schemas libvirt-daemon-driver-network \
 		'./usr/lib/*/libvirt/connection-driver/libvirt_driver_network.so' ./usr/share/libvirt/schemas
+	@scripts/unpack-packages target/virsh usr/bin/virsh libvirt-clients libvirt0 libxml2-utils 'libxml2|libxml2-16' libyajl2 libjson-c5 \
+		libssh-4 'libssh2-1t64|libssh2-1'
 	@scripts/unpack-packages target/tuned usr/lib/tuned/realtime/tuned.conf tuned
 	@scripts/fetch-yaml-language-server $(CURDIR)/target/yaml-language-server
 	@scripts/fetch-ansible $(CURDIR)/target/ansible

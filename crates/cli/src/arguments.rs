@@ -372,7 +372,7 @@ pub enum ExportTo {
     Cni,
     /// Incus: a profile for each guest with functions
     Incus,
-    /// libvirt: networks of VFs that no guest owns, and interfaces for those of VMs
+    /// libvirt: a domain for each VM, interfaces for its VFs, networks of VFs that no guest owns
     Libvirt,
     /// netplan: one file for /etc/netplan
     Netplan,

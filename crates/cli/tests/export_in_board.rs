@@ -18,7 +18,7 @@ use serde_json::Value;
 
 /// From a tree's top.
 const DRIVER: &str = "usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_network.so";
-/// What `virsh net-define --validate` holds a file against.
+/// What `virsh net-define --validate` holds a file against; that of domains is beside it.
 const SCHEMA: &str = "usr/share/libvirt/schemas/network.rng";
 
 /// VFs, libvirt with its driver for networks, which has it when the board has started it anew, and a VM without devices, which takes one of a pool.
@@ -153,6 +153,16 @@ fn libvirt_gives_vms_vfs() -> Outcome {
     assert_eq!(lines[4..], ["vfio-pci", "vfio-pci", "igbvf"], "{with}");
 
     board.say("virsh destroy plain")?;
+    assert_eq!(board.say(STATE)?, before);
+
+    // The VM of the model as a domain of libvirt's own, which gives the VF back when it ends.
+    board.say("virsh define --validate /root/out/penstock-vm.domain.xml && virsh start --paused vm")?;
+    let with = board.say(STATE)?;
+    let lines: Vec<&str> = with.lines().collect();
+    assert!(lines[0].contains("02:00:00:00:77:01") && lines[0].contains("vlan 100,"), "{with}");
+    assert_eq!(lines[1..4], before.lines().collect::<Vec<_>>()[1..4], "{with}");
+    assert_eq!(lines[4..], ["vfio-pci", "igbvf", "igbvf"], "{with}");
+    board.say("virsh destroy vm && virsh undefine vm")?;
     assert_eq!(board.say(STATE)?, before);
     Ok(())
 }

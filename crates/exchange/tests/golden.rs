@@ -17,7 +17,10 @@ fn exported(model: &str, format: ExportFormat) -> Exported {
 }
 
 fn holds(format: ExportFormat, directory: &str) {
-    let exported = exported(MODEL, format);
+    are_as_before(exported(MODEL, format), directory);
+}
+
+fn are_as_before(exported: Exported, directory: &str) {
     let left_out = exported.left_out.iter().map(|line| format!("{line}\n")).collect();
     let files = exported.files.into_iter().map(|file| (file.name, file.text));
     let files: BTreeMap<String, String> = files.chain([("left-out".to_owned(), left_out)]).collect();
@@ -47,6 +50,40 @@ fn a_model_for_incus() {
 #[test]
 fn a_model_for_libvirt() {
     holds(ExportFormat::Libvirt, "libvirt");
+}
+
+/// An NVMe drive with two VFs. Who it is does not matter.
+const DRIVE: &str = r#"{
+  "bdf": "0000:65:00.0", "driver": "nvme", "name": "nvme0", "model": "a", "serial": "s1", "numa_node": 0, "iommu_group": null,
+  "identity": {"ids": {"vendor": 6900, "device": 16, "subsystem_vendor": 6900, "subsystem": 0}, "vendor_name": null, "device_name": null, "serial": null, "slot": null},
+  "sriov": {"total_vfs": 2, "num_vfs": 2, "autoprobe": true, "first_vf_offset": 1, "vf_stride": 1, "vf_device": 16, "vfs": [
+    {"index": 0, "bdf": "0000:65:00.1"}, {"index": 1, "bdf": "0000:65:00.2"}]}
+}"#;
+
+/// Each kind of VM, with all that a domain has words for, and a machine where each may be.
+#[test]
+fn vms_for_libvirt() {
+    let mut inventory: Inventory = serde_json::from_str(INVENTORY).unwrap();
+    inventory.cpus.online = "0-7".parse().unwrap();
+    inventory.nvme.push(serde_json::from_str(DRIVE).unwrap());
+    let model = parse(&Source::new("domains.yaml", include_str!("domains.yaml"))).unwrap().model;
+    let exported = export(&model, &inventory, ExportFormat::Libvirt).unwrap();
+    are_as_before(exported, "libvirt-domains");
+}
+
+#[test]
+fn what_a_vm_has_and_the_machine_has_not_is_told() {
+    let model = "machine: m\nnics: {NET0: {vfs: 2}}\ndrives: {SSD0: {vfs: 1}}\nguests:\n  a: {kind: vm, drives: [SSD0#0]}\n  \
+                 b: {kind: vm, pin: 0-1, exclusive: on, functions: [NET0#0]}\n";
+    let exported = exported(model, ExportFormat::Libvirt);
+    for told in [
+        "SSD0#0 in `drives` of a: this machine has no such VF",
+        "where a runs: each CPU of this machine is another guest's alone, and its domain names none",
+    ] {
+        assert!(exported.left_out.iter().any(|line| line == told), "{told}: {:?}", exported.left_out);
+    }
+    let a = exported.files.iter().find(|file| file.name == "penstock-a.domain.xml").unwrap();
+    assert!(!a.text.contains("hostdev") && !a.text.contains("cpuset=''"), "{}", a.text);
 }
 
 #[test]

@@ -9,8 +9,11 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use penstock_exchange::{TunedSource, TunedVerdict, compare_with_tuned, read_tuned};
-use penstock_model::audit::{Audit, Change, Remedy, Row};
+use penstock_exchange::{ImportFormat, TunedSource, TunedVerdict, compare_with_tuned, import, read_tuned};
+use penstock_model::{
+    Inventory, Source,
+    audit::{Audit, Change, Remedy, Row},
+};
 use penstock_testkit::{
     needs::{self, Lack},
     trials::{Outcome, Test, Trials},
@@ -28,8 +31,15 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("netplan", || lacking(NETPLAN));
     trials.add(&missing, [("netplan_makes_units_of_an_export_without_a_warning", netplan as Test)]);
-    let missing = trials.lacking("libvirt", || lacking("virt-xml-validate"));
-    trials.add(&missing, [("libvirts_schemas_take_networks_and_interfaces", libvirt as Test)]);
+    let missing = trials
+        .lacking("libvirt", || unpacked::lacking(unpacked::VIRSH, &["usr/bin/virsh", "usr/bin/xmllint"]));
+    trials.add(
+        &missing,
+        [
+            ("libvirts_schemas_take_domains_networks_and_interfaces", libvirts_schemas as Test),
+            ("libvirt_defines_domains_and_says_the_same_of_them", libvirt_defines as Test),
+        ],
+    );
     let missing = trials.lacking("TuneD", || {
         needs::programs(&["python3"]).or_else(|| unpacked::lacking(unpacked::TUNED, &[TUNED_LOADER]))
     });
@@ -82,25 +92,78 @@ fn netplan() -> Outcome {
     Ok(())
 }
 
-fn libvirt() -> Outcome {
+/// What is exported for libvirt.
+fn golden_of_libvirt() -> Vec<PathBuf> {
+    ["libvirt", "libvirt-domains"].into_iter().flat_map(golden).collect()
+}
+
+/// A program of libvirt's tree, with its libraries, and with no settings of somebody's.
+fn of_libvirt(program: &str, home: &Path) -> Command {
+    let tree = unpacked::tree(unpacked::VIRSH);
+    let mut command = Command::new(tree.join("usr/bin").join(program));
+    let libraries = tree.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+    command.env_clear().env("LD_LIBRARY_PATH", libraries).env("HOME", home).env("LC_ALL", "C.UTF-8");
+    command
+}
+
+/// As `virt-xml-validate` does with the schemas that are installed.
+fn libvirts_schemas() -> Outcome {
     let directory = tempfile::tempdir()?;
-    for file in golden("libvirt") {
+    let schemas = unpacked::tree(unpacked::VIRSH).join("usr/share/libvirt/schemas");
+    for file in golden_of_libvirt() {
         let text = fs::read_to_string(&file)?;
         // Only a whole domain has a schema.
-        let (text, schema) = match text.contains("<interface") {
-            true => (
+        let (text, schema) = match (text.contains("<domain"), text.contains("<interface")) {
+            (true, _) => (text, "domain"),
+            (false, true) => (
                 format!(
                     "<domain type='kvm'><name>a</name><memory>65536</memory><os><type>hvm</type></os><devices>{text}</devices></domain>"
                 ),
                 "domain",
             ),
-            false => (text, "network"),
+            (false, false) => (text, "network"),
         };
         let whole = directory.path().join("whole.xml");
         fs::write(&whole, text)?;
-        let output = Command::new("virt-xml-validate").arg(&whole).arg(schema).output()?;
+        let mut lint = of_libvirt("xmllint", directory.path());
+        let schema = schemas.join(format!("{schema}.rng"));
+        let output = lint.arg("--noout").arg("--relaxng").arg(schema).arg(&whole).output()?;
         assert!(output.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
     }
+    Ok(())
+}
+
+/// libvirt's test driver reads a domain as QEMU's does, and keeps it in memory: what it prints is imported as the file itself is.
+fn libvirt_defines() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let machine: Inventory = serde_json::from_str(include_str!("machine.json"))?;
+    let model = |text: &str| {
+        let read = import(&[Source::new("domain.xml", text)], ImportFormat::Libvirt, Some(&machine));
+        read.map(|imported| (imported.model, imported.warnings))
+    };
+    let mut defined = 0;
+    for file in golden_of_libvirt() {
+        let (path, text) = (file.to_str().unwrap(), fs::read_to_string(&file)?);
+        let Some(name) = path.strip_suffix(".domain.xml").and_then(|path| path.rsplit_once("/penstock-"))
+        else {
+            continue;
+        };
+        let mut virsh = of_libvirt("virsh", directory.path());
+        // One connection: the test driver's domains go with it.
+        let commands = format!("define '{path}'; dumpxml {}", name.1);
+        let output = virsh.args(["--quiet", "--connect", "test:///default", &commands]).output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{path}: {said}{}", String::from_utf8_lossy(&output.stderr));
+        let printed = &said[said.find("<domain").unwrap_or_else(|| panic!("{path}: {said}"))..];
+        defined += 1;
+        // Without a VF of a NIC nothing is imported.
+        match (model(&text), model(printed)) {
+            (Ok((wanted, _)), Ok((back, warnings))) => assert_eq!(back, wanted, "{printed}\n{warnings:?}"),
+            (Err(_), Err(_)) => assert!(!text.contains("<interface"), "{path}: {printed}"),
+            (wanted, back) => panic!("{path}: {wanted:?}, {back:?}: {printed}"),
+        }
+    }
+    assert_eq!(defined, 5);
     Ok(())
 }
 

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, fmt::Write};
 
 use penstock_exchange::{ExportFormat, ExportedFile, ImportFormat, export, import};
 use penstock_model::{
-    Against, Bdf, ByteSize, CpuSet, FreeDriver, Guest, GuestKind, InterfaceAddress, InterfaceName, Inventory,
-    LinkState, Mac, Model, Mtu, Source, TxRate, VfIndex, VfKey, VfSettings, VlanId, VlanProtocol, VlanQos,
-    parse,
+    Against, Bdf, Boot, ByteSize, CpuSet, FreeDriver, Guest, GuestKind, Inside, InterfaceAddress,
+    InterfaceName, Inventory, LinkState, Mac, Model, Mtu, Source, TxRate, VfIndex, VfKey, VfSettings, VlanId,
+    VlanProtocol, VlanQos, Vm, parse,
     yaml::{FlowMapping, flow_list, quoted},
 };
-use penstock_plan::nics_on_machine;
+use penstock_plan::{VmCpus, nics_on_machine, vm_cpus};
 use proptest::{collection::vec, option, prelude::*};
 
 /// PFs of `machine.json`: permanent address and how many VFs each can have.
@@ -85,12 +85,32 @@ struct GuestText {
     memory: Option<u32>,
     /// Of a container that it is privileged, of a VM that its memory is of huge pages.
     switch: bool,
+    /// What a VM alone has: a line each.
+    vm: Vec<&'static str>,
 }
+
+/// What a VM boots and with which command line, by what else it is, and how it is looked into: a line or none of each.
+const OF_VMS: [&[&str]; 5] = [
+    &[
+        "",
+        "boot: {kernel: \"/boot/vmlinuz & <co>\"}",
+        "boot: {kernel: /boot/a, initramfs: /boot/b}\n    command_line: \"quiet a='b' console=ttyS0\"",
+        "command_line: quiet",
+        "boot: {disk: /srv/a.raw}",
+        "boot: {disk: /dev/vg/a, format: qcow2}",
+        "boot: {disk: /dev/shm/a}",
+    ],
+    &["", "firmware: uefi"],
+    &["", "emulator: 0-1"],
+    &["", "locked_memory: on"],
+    &["", "inside: console", "inside: none"],
+];
 
 fn guest() -> impl Strategy<Value = GuestText> {
     let pin = option::of((0u32..4, 1u32..4));
-    (option::of(1u32..4), pin, option::of(64u32..2048), any::<bool>())
-        .prop_map(|(cpus, pin, memory, switch)| GuestText { cpus, pin, memory, switch })
+    let vm = OF_VMS.map(|lines| prop::sample::select(lines.to_vec())).to_vec();
+    (option::of(1u32..4), pin, option::of(64u32..2048), any::<bool>(), vm)
+        .prop_map(|(cpus, pin, memory, switch, vm)| GuestText { cpus, pin, memory, switch, vm })
 }
 
 impl GuestText {
@@ -107,6 +127,9 @@ impl GuestText {
         put("memory", self.memory.map(|pieces| format!("{}MiB", 2 * pieces)));
         let (key, value) = if kind == "vm" { ("huge_pages", "2MiB") } else { ("privileged", "on") };
         put(key, self.switch.then(|| value.to_owned()));
+        for line in self.vm.iter().filter(|line| kind == "vm" && !line.is_empty()) {
+            let _ = writeln!(out, "    {line}");
+        }
         out
     }
 }
@@ -261,7 +284,9 @@ fn is_expected(to: ExportFormat, warning: &str) -> bool {
                 || warning.starts_with("that some VFs are in no policy is left out")
                 || warning.starts_with(renamed)
         }
-        ExportFormat::Cni | ExportFormat::Libvirt | ExportFormat::Nmstate => false,
+        // Of the builtin guest, which is told as left out.
+        ExportFormat::Libvirt => warning.starts_with("what the VM boots is left out"),
+        ExportFormat::Cni | ExportFormat::Nmstate => false,
     }
 }
 
@@ -315,6 +340,42 @@ fn limits(model: &Model) -> BTreeMap<&str, Limits> {
         (guest.kind, cpus, guest.pin.clone(), memory, guest.vm.huge_pages, guest.privileged)
     };
     model.guests.iter().map(|(name, guest)| (name.as_str(), of(guest))).collect()
+}
+
+/// What a domain says of a VM beside its functions.
+#[derive(Debug, PartialEq)]
+struct DomainSaid {
+    memory: u64,
+    vcpus: Option<u32>,
+    pin: Option<CpuSet>,
+    vm: Vm,
+}
+
+/// Of each VM by its name, as it comes to this on the machine.
+fn domains_of(model: &Model, machine: &Inventory) -> BTreeMap<String, DomainSaid> {
+    let vms = model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm);
+    let said = vms.map(|(name, guest)| {
+        let VmCpus { vcpus, pin, emulator, .. } = vm_cpus(model, machine, name, guest);
+        let inside = match guest.vm.inside {
+            Inside::Console => Inside::None,
+            inside => inside,
+        };
+        // The builtin guest's is Penstock's. These two are told as left out.
+        let command_line = guest.vm.command_line.clone().filter(|_| guest.vm.boot != Boot::Builtin);
+        let vm = Vm { emulator, inside, command_line, ..guest.vm.clone() };
+        (name.to_string(), DomainSaid { memory: guest.vm_memory(), vcpus: Some(vcpus), pin, vm })
+    });
+    said.collect()
+}
+
+/// Of each VM by its name, as the model says it.
+fn vms_said(model: &Model) -> BTreeMap<String, DomainSaid> {
+    let vms = model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Vm);
+    let said = vms.map(|(name, guest)| {
+        let Guest { cpus, pin, vm, .. } = guest.clone();
+        (name.to_string(), DomainSaid { memory: guest.vm_memory(), vcpus: cpus, pin, vm })
+    });
+    said.collect()
 }
 
 /// Files of all programs, and pieces that stand where they do not belong.
@@ -405,7 +466,8 @@ proptest! {
         comes_back(&model, ExportFormat::Netplan, ImportFormat::Netplan);
     }
 
-    /// Of the VFs of VMs: address and VLAN. Of those that nobody owns: which they are, and their VLAN where it is one.
+    /// Of VMs all but how their console is read; of their VFs address and VLAN. Of those that nobody owns: which they are, and their VLAN where it
+    /// is one.
     #[test]
     fn what_goes_to_libvirt_comes_back((_text, model) in models()) {
         let machine = machine();
@@ -426,6 +488,7 @@ proptest! {
             prop_assert!(of_vms.is_empty() && free.is_empty());
             return Ok(());
         };
+        prop_assert_eq!(vms_said(&imported), domains_of(&model, &machine));
         let imported = said(&imported, &machine);
         for (pf, index, vlan) in free {
             prop_assert_eq!(imported[&pf].settings[&index].vlan, vlan);

@@ -24,6 +24,8 @@ pub const OPEN_VSWITCH: &str = "PENSTOCK_OPENVSWITCH_TREE";
 pub const PODMAN: &str = "PENSTOCK_PODMAN_TREE";
 /// TuneD, of which no test needs more than what reads profiles.
 pub const TUNED: &str = "PENSTOCK_TUNED_TREE";
+/// `virsh` with libvirt's test driver, libvirt's schemas and `xmllint`, with the libraries that they need.
+pub const VIRSH: &str = "PENSTOCK_VIRSH_TREE";
 
 /// The directory that an environment variable names; an empty path where it is not set.
 pub fn tree(variable: &str) -> PathBuf {

@@ -82,6 +82,11 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/cluster/src/program.rs", "& self . file", Own),
     // The plugin that the configuration names.
     ("crates/cni/src/ipam.rs", "& program", OneOf(&[])),
+    (
+        "crates/exchange/tests/other_programs.rs",
+        "tree . join (\"usr/bin\") . join (program)",
+        OneOf(&["virsh", "xmllint"]),
+    ),
     ("crates/guests/src/console.rs", "program", OneOf(&["lxc-console"])),
     ("crates/guests/src/containers/dhcp.rs", "name", OneOf(&["udhcpc", "dhcpcd", "dhclient", "busybox"])),
     ("crates/guests/src/containers/lxc.rs", "program", Given("command")),

@@ -176,17 +176,26 @@ impl Omissions {
         }
     }
 
+    /// Guests that a program of VMs has no word for.
+    fn containers(&mut self, model: &Model) {
+        let containers = model.guests.iter().filter(|(_, guest)| guest.kind == GuestKind::Container);
+        let names: Vec<String> = containers.map(|(name, _)| name.to_string()).collect();
+        match &names[..] {
+            [] => {}
+            [name] => self.guest(format!("`guests`: {name} gets no domain, since it is a container")),
+            all => {
+                self.guest(format!("`guests`: {} get no domain, since they are containers", all.join(", ")))
+            }
+        }
+    }
+
     /// What of the model is no NIC's.
     pub fn rest_of(&mut self, model: &Model) {
         match self.format {
             _ if model.guests.is_empty() => {}
             // It has told of each guest.
             ExportFormat::Incus => {}
-            ExportFormat::Libvirt => self.guest(
-                "`guests`, but for the VFs of VMs: no domain is written, though libvirt has words for VMs; `penstock start` \
-                 defines Penstock's own"
-                    .to_owned(),
-            ),
+            ExportFormat::Libvirt => self.containers(model),
             _ => self.of_model.push("`guests`, and who owns which function".to_owned()),
         }
         // `board` is a rehearsal's alone, and nothing that a machine is to have.

@@ -1,9 +1,11 @@
-//! libvirt's XML: a pool of each PF's VFs that no guest owns, as a network (libvirt's "Network XML format", `<forward mode='hostdev'>`), and
-//! an interface for each VF that a VM owns ("Domain XML format", `<interface type='hostdev'>`), for `virsh attach-device`.
+//! libvirt's XML: a pool of each PF's VFs that no guest owns, as a network (libvirt's "Network XML format", `<forward mode='hostdev'>`), an
+//! interface for each VF that a VM owns ("Domain XML format", `<interface type='hostdev'>`), for `virsh attach-device`, and a domain for each VM.
+
+mod domain;
 
 use std::fmt::Write;
 
-use penstock_model::{Bdf, Model, VfIndex, VfKey};
+use penstock_model::{Bdf, Inventory, Model, VfIndex, VfKey};
 use penstock_plan::{NicOnMachine, VfOnMachine};
 
 use super::{
@@ -11,8 +13,14 @@ use super::{
     left_out::{Omissions, ranges},
 };
 
-/// A file for each NIC with VFs that no guest owns, and one for each VF of a VM.
-pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut Omissions) -> Vec<ExportedFile> {
+/// A file for each of the NICs with VFs that no guest owns, one for each VF of a VM, and one for each VM, which may own functions of `managed` ones too.
+pub fn files(
+    model: &Model,
+    inventory: &Inventory,
+    nics: &[NicOnMachine<'_>],
+    managed: &[NicOnMachine<'_>],
+    left_out: &mut Omissions,
+) -> Vec<ExportedFile> {
     let mut files = Vec::new();
     for nic in nics {
         left_out
@@ -32,19 +40,18 @@ pub fn files(model: &Model, nics: &[NicOnMachine<'_>], left_out: &mut Omissions)
                 false => of_others.push(vf.index),
             }
         }
-        files.extend(of_vms.iter().map(|vf| interface(nic, vf)));
+        files.extend(of_vms.iter().map(|vf| ExportedFile {
+            name: format!("penstock-{}-vf{}.interface.xml", nic.name, vf.index),
+            text: device(vf),
+        }));
         left_out.vf_keys_of(nic, &of_vms, |key| matches!(key, VfKey::Mac | VfKey::Vlan));
-        let functions = model.guests.values().flat_map(|guest| &guest.functions);
-        for function in functions.filter(|function| function.name.nic == *nic.name) {
-            if of_vms.iter().any(|vf| function.name.vf == Some(vf.index)) {
-                left_out.function_keys(nic, function, "libvirt", |_| false);
-            }
-        }
         if !of_others.is_empty() {
             let vfs = ranges(&of_others).join(", ");
             left_out.nic(nic.name, format!("VF {vfs}: they are no VM's, and libvirt gives VFs to VMs"));
         }
     }
+    let all: Vec<&NicOnMachine<'_>> = nics.iter().chain(managed).collect();
+    files.extend(domain::files(model, inventory, &all, left_out));
     files
 }
 
@@ -76,25 +83,40 @@ fn network(nic: &NicOnMachine<'_>, free: &[&VfOnMachine<'_>], left_out: &mut Omi
     text
 }
 
-fn interface(nic: &NicOnMachine<'_>, vf: &VfOnMachine<'_>) -> ExportedFile {
-    // Two hyphens may not stand in a comment (XML 1.0, section 2.5), and a guest's name may have them.
-    let mut text = format!(
-        "<!-- By `penstock export`: virsh attach-device DOMAIN FILE -->\n<interface type='hostdev' managed='yes'>\n  <source>\n    {}\n  </source>\n",
-        address(vf.bdf)
-    );
-    if let Some(mac) = vf.settings.mac {
-        let _ = writeln!(text, "  <mac address='{mac}'/>");
+/// An interface as a file of its own.
+fn device(vf: &VfOnMachine<'_>) -> String {
+    let mut text = "<!-- By `penstock export`: virsh attach-device DOMAIN FILE -->\n".to_owned();
+    for (depth, line) in interface(vf) {
+        let _ = writeln!(text, "{:depth$}{line}", "", depth = depth * 2);
     }
+    text
+}
+
+/// The lines of an interface that is a VF, each with its depth.
+fn interface(vf: &VfOnMachine<'_>) -> Vec<(usize, String)> {
+    let line = |depth: usize, text: &str| (depth, text.to_owned());
+    let mut lines = vec![
+        line(0, "<interface type='hostdev' managed='yes'>"),
+        line(1, "<source>"),
+        (2, address(vf.bdf)),
+        line(1, "</source>"),
+    ];
+    lines.extend(vf.settings.mac.map(|mac| (1, format!("<mac address='{mac}'/>"))));
     if let Some(vlan) = vf.settings.vlan {
-        let _ = write!(text, "  <vlan>\n    <tag id='{vlan}'/>\n  </vlan>\n");
+        lines.extend([line(1, "<vlan>"), (2, format!("<tag id='{vlan}'/>")), line(1, "</vlan>")]);
     }
-    text.push_str("</interface>\n");
-    ExportedFile { name: format!("penstock-{}-vf{}.interface.xml", nic.name, vf.index), text }
+    lines.push(line(0, "</interface>"));
+    lines
 }
 
 fn address(bdf: Bdf) -> String {
+    format!("<address type='pci' {}/>", place(bdf))
+}
+
+/// A PCI address in attributes.
+fn place(bdf: Bdf) -> String {
     format!(
-        "<address type='pci' domain='0x{:04x}' bus='0x{:02x}' slot='0x{:02x}' function='0x{:x}'/>",
+        "domain='0x{:04x}' bus='0x{:02x}' slot='0x{:02x}' function='0x{:x}'",
         bdf.domain(),
         bdf.bus(),
         bdf.device(),

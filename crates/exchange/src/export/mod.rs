@@ -21,7 +21,7 @@ pub enum ExportFormat {
     Cni,
     /// Incus: a profile for each guest with functions.
     Incus,
-    /// libvirt: a network for VFs that no guest owns, and an interface for each VF of a VM.
+    /// libvirt: a network for VFs that no guest owns, an interface for each VF of a VM, and a domain for each VM.
     Libvirt,
     /// netplan: one file for `/etc/netplan`.
     Netplan,
@@ -63,7 +63,7 @@ impl ExportFormat {
     pub fn heading(self, name: &str) -> Option<String> {
         match self {
             ExportFormat::Cni => None,
-            ExportFormat::Libvirt => Some(format!("<!-- {name} -->\n")),
+            ExportFormat::Libvirt => Some(format!("<!-- {} -->\n", hyphens_apart(name))),
             ExportFormat::Incus => Some(format!("---\n# {name}\n")),
             ExportFormat::Netplan
             | ExportFormat::Networkd
@@ -76,6 +76,18 @@ impl ExportFormat {
     fn gives_free_vfs(self) -> bool {
         matches!(self, ExportFormat::Cni | ExportFormat::SriovOperator)
     }
+}
+
+/// A name in a comment of XML, where no two hyphens may stand together (XML 1.0, section 2.5).
+fn hyphens_apart(name: &str) -> String {
+    let mut apart = String::with_capacity(name.len());
+    for c in name.chars() {
+        if c == '-' && apart.ends_with('-') {
+            apart.push(' ');
+        }
+        apart.push(c);
+    }
+    apart
 }
 
 /// A model in another program's words.
@@ -106,7 +118,7 @@ pub fn export(model: &Model, inventory: &Inventory, format: ExportFormat) -> Res
     let mut left_out = Omissions::new(format);
     let (managed, own): (Vec<NicOnMachine<'_>>, Vec<NicOnMachine<'_>>) =
         all.into_iter().partition(|nic| nic.nic.externally_managed);
-    for nic in managed {
+    for nic in &managed {
         left_out.nic(nic.name, "it is externally managed: whoever makes its VFs says what is set there");
     }
     for nic in own.iter().filter(|_| !format.gives_free_vfs()) {
@@ -121,7 +133,7 @@ pub fn export(model: &Model, inventory: &Inventory, format: ExportFormat) -> Res
     let files = match format {
         ExportFormat::Cni => cni::files(&own, inventory, &mut left_out),
         ExportFormat::Incus => incus::files(model, &own, &mut left_out),
-        ExportFormat::Libvirt => libvirt::files(model, &own, &mut left_out),
+        ExportFormat::Libvirt => libvirt::files(model, inventory, &own, &managed, &mut left_out),
         ExportFormat::Netplan => netplan::files(model, &own, &mut left_out),
         ExportFormat::Networkd => networkd::files(&own, &mut left_out),
         ExportFormat::Nmstate => nmstate::files(&own, &mut left_out),
@@ -161,4 +173,15 @@ fn free_vfs(
 /// Text as YAML takes it for text: an interface's name may be a number, or `no`.
 fn single_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_before_a_file_of_libvirt_leaves_it_xml() {
+        let heading = ExportFormat::Libvirt.heading("penstock-a---b.domain.xml").unwrap();
+        assert_eq!(heading, "<!-- penstock-a- - -b.domain.xml -->\n");
+    }
 }

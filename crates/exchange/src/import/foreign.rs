@@ -213,6 +213,11 @@ impl<'a> ForeignFields<'a> {
         self.rest.retain(|(found, _)| *found != key);
     }
 
+    /// Passes over each value of a key that says only what is so anyway; the others are left.
+    pub fn pass_over_usual(&mut self, key: &str, is_usual: impl Fn(&ForeignNode<'a>) -> bool) {
+        self.rest.retain(|(found, node)| *found != key || !is_usual(node));
+    }
+
     /// The keys that are left.
     pub fn names(&self) -> impl Iterator<Item = &'a str> {
         self.rest.iter().map(|(key, _)| *key)

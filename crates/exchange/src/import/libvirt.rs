@@ -4,6 +4,7 @@
 //! libvirt makes no VFs and knows each by its PCI address, so that a machine is needed to tell whose VF one is.
 
 mod disk;
+mod same;
 mod vm;
 
 use std::collections::{BTreeMap, btree_map::Entry};

@@ -2,17 +2,15 @@
 
 use penstock_model::{
     ByteSize, CpuSet,
+    domain::{AGENT_CHANNEL, KERNEL_CONSOLE},
     yaml::{FlowMapping, quoted, shown},
 };
 
-use super::{attribute, child, disk};
+use super::{attribute, child, disk, same};
 use crate::import::{
     foreign::{ForeignFields, ForeignNode},
     xml::TEXT,
 };
-
-/// By this channel a VM's guest agent is reached.
-const AGENT: &str = "org.qemu.guest_agent.0";
 
 /// What a domain is told apart by.
 const NAMES: [&str; 3] = ["id", "uuid", "metadata"];
@@ -56,6 +54,7 @@ pub fn keys(
         keys.push(("inside", "none".to_owned()));
     }
     NAMES.iter().for_each(|name| domain.pass_over(name));
+    same::of_each_vm(&mut domain);
     left_out(at, domain, "of the VM only its VFs, memory, CPUs and what it boots are in the model");
     keys
 }
@@ -139,28 +138,24 @@ fn bytes(number: &str, unit: Option<&str>) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-/// `pin` and `emulator`: a model gives each virtual CPU one of the host's, in ascending order.
+/// `pin` and `emulator`: a model gives each virtual CPU one of the host's, in ascending order, or where `pin` has more than there are, all of them to each.
 fn placed(mut tuning: ForeignFields<'_>, cpus: Option<u32>, keys: &mut Vec<(&'static str, String)>) {
     let pins = tuning.take_all("vcpupin");
     let said = |pin: &ForeignNode<'_>| {
-        let number = |name| attribute(pin, name)?.parse::<u32>().ok();
-        Some((number("vcpu")?, number("cpuset")?))
+        let vcpu = attribute(pin, "vcpu")?.parse::<u32>().ok()?;
+        Some((vcpu, attribute(pin, "cpuset")?.parse::<CpuSet>().ok()?))
     };
-    let mut each: Vec<(u32, u32)> = pins.iter().filter_map(said).collect();
-    each.sort_unstable();
-    let ascending = each.windows(2).all(|two| two[0].1 < two[1].1);
-    let all = each.iter().map(|(vcpu, _)| *vcpu).eq(0..cpus.unwrap_or(1));
-    match pins.first() {
-        None => {}
-        Some(_) if each.len() == pins.len() && ascending && all => {
-            let hosts: Vec<String> = each.iter().map(|(_, host)| host.to_string()).collect();
-            if let Ok(set) = hosts.join(",").parse::<CpuSet>() {
-                keys.push(("pin", quoted(&set.to_string())));
-            }
-        }
-        Some(first) => first.left_out(
+    let mut each: Vec<(u32, CpuSet)> = pins.iter().filter_map(said).collect();
+    each.sort_unstable_by_key(|(vcpu, _)| *vcpu);
+    let cpus = cpus.unwrap_or(1);
+    let all = each.len() == pins.len() && each.iter().map(|(vcpu, _)| *vcpu).eq(0..cpus);
+    let set = pinned(&each, cpus).filter(|_| all);
+    match (set, pins.first()) {
+        (Some(set), _) => keys.push(("pin", quoted(&set.to_string()))),
+        (None, Some(first)) => first.left_out(
             "`vcpupin` is left out: with `pin` each virtual CPU has one of the host's CPUs, in ascending order",
         ),
+        (None, None) => {}
     }
     if let Some(pin) = tuning.take("emulatorpin") {
         match pin.fields().take("cpuset").and_then(|set| set.text()?.parse::<CpuSet>().ok()) {
@@ -170,7 +165,22 @@ fn placed(mut tuning: ForeignFields<'_>, cpus: Option<u32>, keys: &mut Vec<(&'st
     }
 }
 
+/// The CPUs of `pin` that these places come to, if there is such a set.
+fn pinned(each: &[(u32, CpuSet)], cpus: u32) -> Option<CpuSet> {
+    let (_, first) = each.first()?;
+    let alike = each.iter().all(|(_, set)| set == first);
+    if alike && u64::from(cpus) < first.0.len() as u64 {
+        return Some(first.clone());
+    }
+    let hosts: Option<Vec<u32>> =
+        each.iter().map(|(_, set)| set.0.first().copied().filter(|_| set.0.len() == 1)).collect();
+    let hosts = hosts?;
+    hosts.is_sorted_by(|one, next| one < next).then(|| CpuSet(hosts.into_iter().collect()))
+}
+
 fn backed(mut backing: ForeignFields<'_>, keys: &mut Vec<(&'static str, String)>) {
+    // Nothing of a VM of a model is merged with another's.
+    backing.pass_over("nosharepages");
     // An empty element, which says all.
     if !backing.take_all("locked").is_empty() {
         keys.push(("locked_memory", "on".to_owned()));
@@ -230,9 +240,13 @@ fn booted(at: &ForeignNode<'_>, keys: &mut Vec<(&'static str, String)>) -> bool 
     boot.put("kernel", quoted(&kernel));
     boot.maybe("initramfs", os.value::<String>("initrd").map(|path| quoted(&path)));
     keys.push(("boot", boot.line()));
-    if let Some(line) = os.value::<String>("cmdline") {
-        keys.push(("command_line", quoted(&line)));
-    }
+    let line = os.value::<String>("cmdline");
+    // What Penstock gives each kernel is no part of it.
+    let line = line.as_deref().map(|line| match line.strip_prefix(KERNEL_CONSOLE) {
+        Some(more) if more.is_empty() || more.starts_with(' ') => more.trim_start(),
+        _ => line,
+    });
+    keys.extend(line.filter(|line| !line.is_empty()).map(|line| ("command_line", quoted(line))));
     true
 }
 
@@ -265,7 +279,7 @@ fn devices_of(
     keys.extend(disk.map(|disk| ("boot", disk.line())));
     let is_agent = |channel: &ForeignNode<'_>| {
         let target = child(channel, "target");
-        target.is_some_and(|target| attribute(&target, "name") == Some(AGENT))
+        target.is_some_and(|target| attribute(&target, "name") == Some(AGENT_CHANNEL))
     };
     let (agent, others): (Vec<_>, Vec<_>) = devices.take_all("channel").into_iter().partition(is_agent);
     for other in others {
@@ -274,6 +288,7 @@ fn devices_of(
         );
     }
     usual(&mut devices, "emulator", |emulator| text(emulator).is_some_and(|path| EMULATORS.contains(&path)));
+    same::of_each_vms_devices(&mut devices);
     left_out(
         at,
         devices,
