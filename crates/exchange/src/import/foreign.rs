@@ -121,6 +121,25 @@ impl<'a> ForeignNode<'a> {
         .ok()
     }
 
+    /// Reads the YAML that is the text of this, and says here what is to be said of it. What is wrong with it is left out, too.
+    pub fn yaml_inside(&self, read: impl FnOnce(&ForeignNode<'_>)) {
+        let messages = ImportMessages::default();
+        match yaml::documents(self.text().unwrap_or_default()) {
+            Ok(documents) => {
+                let first = documents.first().map(|first| ForeignNode::root(first, self.file, &messages));
+                if let Some(first) = first.filter(|first| !first.is_null()) {
+                    read(&first);
+                }
+            }
+            Err(wrong) => wrong.0.into_iter().for_each(|message| messages.push(self.file, message)),
+        }
+        for (_, message) in messages.into_vec() {
+            let place = message.path.to_string();
+            let place = if place.is_empty() { String::new() } else { format!(" at {}", shown(&place)) };
+            self.left_out(format!("in its text{place}: {}", message.message));
+        }
+    }
+
     /// The items of a list; nothing is an empty one. Anything else is an error.
     pub fn items(&self) -> Vec<ForeignNode<'a>> {
         let items = match &self.node.value {

@@ -3,6 +3,8 @@
 //!
 //! Incus makes no VFs. Each instance gets whichever VF of a PF is free when it starts, so that a model of it has to choose.
 
+mod network;
+
 use std::collections::{BTreeMap, HashMap};
 
 use penstock_model::{
@@ -130,10 +132,13 @@ impl<'a> Reader<'a, '_> {
         let label = name.unwrap_or("guest");
         let mut config = config.map(|config| config.fields());
         let mut guest = ForeignGuest { name: label.to_owned(), ..ForeignGuest::default() };
-        let mut others = Vec::new();
+        let (mut others, mut names) = (Vec::new(), Vec::new());
         for (device, node) in devices.iter().flat_map(ForeignNode::entries) {
             match self.device(device, &node, config.as_mut()) {
-                Some(function) => guest.functions.push(function),
+                Some((inside, function)) => {
+                    guest.functions.push(function);
+                    names.push(inside);
+                }
                 None => others.push(shown(device)),
             }
         }
@@ -157,7 +162,14 @@ impl<'a> Reader<'a, '_> {
             at.left_out("whether it is a container or a VM is not in the file: a container is assumed");
         }
         let is_vm = kind == Some("virtual-machine");
+        let network = config.as_mut().and_then(|config| cloud_init(config));
         guest.keys = keys(is_vm, config);
+        if let Some(network) = network {
+            let settings = |vf: (usize, VfIndex)| self.found.nics[vf.0].settings.get(&vf.1);
+            let macs = guest.functions.iter().map(|function| settings(function.vf?)?.mac);
+            let macs: Vec<Option<Mac>> = macs.collect();
+            network::read(&network, &mut guest, (is_vm, &names, &macs));
+        }
         others.sort();
         if !others.is_empty() {
             at.left_out(format!("of its devices only VFs are in the model; left out: {}", others.join(", ")));
@@ -165,13 +177,13 @@ impl<'a> Reader<'a, '_> {
         self.found.guests.push(guest);
     }
 
-    /// The function that a device is, if it is a VF.
+    /// The function that a device is, if it is a VF, and what a container calls it inside.
     fn device(
         &mut self,
         name: &str,
         at: &ForeignNode<'a>,
-        config: Option<&mut ForeignFields<'a>>,
-    ) -> Option<ForeignFunction> {
+        mut config: Option<&mut ForeignFields<'a>>,
+    ) -> Option<(String, ForeignFunction)> {
         let mut fields = at.fields();
         let kind = fields.take("type").and_then(|kind| kind.text());
         let nictype = fields.take("nictype").and_then(|kind| kind.text());
@@ -202,7 +214,7 @@ impl<'a> Reader<'a, '_> {
             }
         }
         // Where no address was given, Incus has made one, and keeps it.
-        let made = config.and_then(|config| config.take(&format!("volatile.{name}.hwaddr")));
+        let made = config.as_mut().and_then(|config| config.take(&format!("volatile.{name}.hwaddr")));
         if let Some(made) = made.filter(|_| settings.mac.is_none()) {
             settings = settings.or(&made.setting(VfKey::Mac).unwrap_or_default());
         }
@@ -211,6 +223,9 @@ impl<'a> Reader<'a, '_> {
         let settings = settings.or(&common);
         let mut keys = Vec::new();
         let inside = fields.value::<InterfaceName>("name");
+        // Where no name was given, Incus has made one, and keeps it.
+        let called = config.and_then(|config| config.take(&format!("volatile.{name}.name"))?.text());
+        let called = inside.as_ref().map_or(called.unwrap_or(name), |inside| inside.as_str()).to_owned();
         keys.extend(inside.map(|inside| ("interface", quoted(inside.as_str()))));
         let mtu = fields.value::<Mtu>("mtu").or(common_mtu);
         keys.extend(mtu.map(|mtu| ("mtu", mtu.to_string())));
@@ -219,7 +234,7 @@ impl<'a> Reader<'a, '_> {
             return None;
         };
         self.found.nics[nic].add(index, &settings, at);
-        Some(ForeignFunction { vf: Some((nic, index)), keys })
+        Some((called, ForeignFunction { vf: Some((nic, index)), keys }))
     }
 
     /// A VF of this NIC that nobody has: the one that gets this address anyway, which no other VF could have beside it, or the first.
@@ -278,6 +293,12 @@ impl<'a> Reader<'a, '_> {
         }
         self.found
     }
+}
+
+/// What cloud-init is told of an instance's interfaces; the second option is that of older images (Incus' documentation, "cloud-init").
+fn cloud_init<'a>(config: &mut ForeignFields<'a>) -> Option<ForeignNode<'a>> {
+    let old = config.take("user.network-config");
+    config.take("cloud-init.network-config").or(old)
 }
 
 /// Keys of a guest of a model with their values. Options that are left are told in one message each.

@@ -4,6 +4,7 @@ mod cni;
 mod foreign;
 mod guest;
 mod incus;
+mod inside;
 mod libvirt;
 mod machine_nics;
 mod netplan;

@@ -3,13 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_model::{
-    InterfaceAddress, InterfaceName, Inventory, VfCount, VfIndex, VfKey, VfSettings, yaml::shown,
-};
+use penstock_model::{InterfaceName, Inventory, VfCount, VfIndex, VfKey, VfSettings, yaml::shown};
 
 use super::{
     Found,
     foreign::{ForeignFields, ForeignNode},
+    inside,
     nic::{ForeignNic, PfSelector},
 };
 use crate::vf_names;
@@ -96,6 +95,8 @@ impl<'a> File<'a> {
             settings = mac;
         }
         nic.add(index, &settings, node);
+        nic.inside.insert(index, inside::function(&mut fields, None));
+        nic.dns.take_from(&mut fields);
         self.vfs.insert(id, (pf, index));
     }
 
@@ -133,20 +134,7 @@ fn pf<'a>(id: &'a str, node: &ForeignNode<'a>) -> ForeignNic<'a> {
     nic.mtu = fields.value("mtu");
     nic.eswitch = fields.value("embedded-switch-mode");
     nic.vfs = fields.value::<VfCount>("virtual-function-count").map(|count| count.get());
-    for address in fields.take("addresses").iter().flat_map(ForeignNode::items) {
-        // `ADDRESS: {label: ..., lifetime: ...}` is one of them too.
-        if address.text().is_some() {
-            nic.addresses.extend(address.value::<InterfaceAddress>());
-            continue;
-        }
-        for (text, options) in address.entries() {
-            match text.parse() {
-                Ok(good) => nic.addresses.push(good),
-                Err(_) => address.error(format!("{} is no address with a prefix length", shown(text))),
-            }
-            drop(options.fields());
-        }
-    }
+    nic.addresses = inside::addresses(&mut fields);
     nic
 }
 

@@ -2,6 +2,7 @@
 //! `tests/golden/import-FORMAT/`.
 #![allow(clippy::disallowed_methods)]
 
+mod inside;
 mod libvirt;
 
 use std::{
