@@ -6,7 +6,7 @@ machine  ?= x86_64
 penstock := target/$(target)/release/penstock
 model    ?= examples/xeon-d.yaml
 
-.PHONY: demo docs test foreign test-aarch64 quick build image cluster lint bars bench bench-growth bench-switch campaign fresh kubernetes packages packages-test container board-image-file release msrv fuzz sanitize clean
+.PHONY: demo docs recording test foreign test-aarch64 quick build image cluster lint bars bench bench-growth bench-switch campaign fresh kubernetes packages packages-test container board-image-file release msrv fuzz sanitize clean
 
 demo: build
 	$(penstock) rehearse $(model)
@@ -90,6 +90,12 @@ docs:
 	@rm -rf target/site
 	@target/mdbook/bin/mdbook build --dest-dir $(CURDIR)/target/site target/book
 	@$(site) site target/site
+
+# The recorded session of docs/tutorial.md anew, with the program as it is: about a minute on boards (CONTRIBUTING.md).
+recording: image
+	@scripts/install-dependencies recording
+	@scripts/record-session $(penstock) docs/pictures/first-steps.cast
+	UPDATE_GOLDEN=1 cargo test --quiet --locked --package penstock-docs --test recording
 
 # What a user of a fresh Debian 12 or 13 meets: the install step of each target, every program that it calls, and a rehearsal from
 # nothing without root. Part of `make test`.

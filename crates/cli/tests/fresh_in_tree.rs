@@ -177,7 +177,7 @@ fn told(tree: &Tree, target: &str) -> Result<Option<String>, String> {
 /// the next.
 const SMALL: [&str; 4] = ["docs", "fuzz", "sanitize", "bench-switch"];
 /// The other ones with an install step, as well.
-const WITH_BUILD: [&str; 4] = ["build", "packages", "bench", "test"];
+const WITH_BUILD: [&str; 5] = ["build", "packages", "bench", "recording", "test"];
 
 fn installs(release: &'static str) -> Outcome {
     let tree = machine(release)?;

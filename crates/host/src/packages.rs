@@ -72,6 +72,7 @@ mod tests {
             "test",
             "bench",
             "bench-switch",
+            "recording",
             "fuzz",
             "sanitize",
             "packages",
