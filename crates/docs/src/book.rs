@@ -1,7 +1,8 @@
 //! Makes the source of the site, which mdBook reads.
 //!
 //! The folders stay as they are, so that links among documents need no change. A README becomes the page of its folder, an example a page of
-//! its own, and what the site does not have is looked up in the repository on its code host.
+//! its own, the picture of a recorded session a page that plays it, and what the site does not have is looked up in the repository on its code
+//! host.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,6 +15,8 @@ use crate::{
     Problem,
     index::{self, Section},
     links,
+    markdown::MarkdownLink,
+    recording::{Recording, picture, player},
     tree::{INDEX, SourceTree, is_elsewhere, resolve},
 };
 
@@ -84,6 +87,13 @@ fn write(tree: &SourceTree, sections: &[Section], to: &Path) -> io::Result<BookS
                 for link in document.outline.links.iter().rev() {
                     let (Some(place), false) = (&link.place, is_elsewhere(&link.target)) else { continue };
                     made.links += 1;
+                    if let Some(recorded) = recorded(tree, path, link) {
+                        text.replace_range(
+                            link.range.clone(),
+                            &played(tree, path, link, &recorded, &source)?,
+                        );
+                        continue;
+                    }
                     let target = target(tree, &pages, &mut copied, path, &link.target);
                     text.replace_range(place.clone(), &target);
                 }
@@ -160,6 +170,35 @@ fn target(
     }
     let kind = if is_file { "blob" } else { "tree" };
     format!("{REPOSITORY}/{kind}/main/{}{fragment}", path.display())
+}
+
+/// The recording that a picture is drawn from: beside it, of the same name.
+fn recorded(tree: &SourceTree, from: &Path, link: &MarkdownLink) -> Option<PathBuf> {
+    let (path, _) = resolve(from, &link.target).filter(|_| link.picture)?;
+    let recorded = path.with_extension("cast");
+    (path.extension().is_some_and(|ending| ending == "svg") && tree.at(&recorded).is_file())
+        .then_some(recorded)
+}
+
+/// Writes the page that plays a recording, and gives what stands in the document for its picture. The page is loaded, and so begins, when it
+/// comes into sight.
+fn played(
+    tree: &SourceTree,
+    from: &Path,
+    link: &MarkdownLink,
+    recorded: &Path,
+    source: &Path,
+) -> io::Result<String> {
+    let page = recorded.with_extension("html");
+    let wrong = |error| io::Error::other(format!("{}: {error}", recorded.display()));
+    let recording = Recording::read(&fs::read_to_string(tree.at(recorded))?).map_err(wrong)?;
+    put(&source.join(&page), player::page(&recording, &link.text, &name(&page)).map_err(wrong)?)?;
+    let (width, height) = picture::size(&recording);
+    Ok(format!(
+        "<div class=\"recording\" style=\"--width:{width};--height:{height}\"><iframe src=\"{}\" title=\"{}\" loading=\"lazy\"></iframe></div>",
+        relative(from, &page),
+        picture::escaped(&link.text)
+    ))
 }
 
 /// The way from one file to another, both from the top.

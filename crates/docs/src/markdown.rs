@@ -17,6 +17,8 @@ pub struct MarkdownLink {
     pub line: usize,
     /// Where the target stands in the text; `None` where it is not written as `[words](target)`.
     pub place: Option<Range<usize>>,
+    /// Where the whole of it stands in the text.
+    pub range: Range<usize>,
     /// Whether it is in an item of a list.
     pub in_list: bool,
 }
@@ -70,6 +72,7 @@ pub fn read(text: &str) -> Outline {
                     text: String::new(),
                     picture: matches!(tag, Tag::Image { .. }),
                     line: line_of(range.start),
+                    range: range.clone(),
                     in_list: lists > 0,
                 });
             }
@@ -135,6 +138,7 @@ mod tests {
         );
         for link in &outline.links {
             assert_eq!(text[link.place.clone().unwrap()], link.target);
+            assert!(text[link.range.clone()].ends_with(&format!("]({})", link.target)));
         }
     }
 

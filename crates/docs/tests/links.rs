@@ -115,6 +115,42 @@ fn the_book_has_every_page_and_its_links_lead_to_where_the_site_has_them() {
 }
 
 #[test]
+fn the_picture_of_a_recording_is_played_on_a_page_of_its_own() {
+    let cast = "{\"version\": 2, \"width\": 20, \"height\": 2}\n[0.5, \"o\", \"ab < c\"]\n";
+    let (folder, tree) = small(&[
+        ("docs/two.md", "# Two\n\n## A part\n\n![A \"terminal\"](pictures/s.svg)\n\n![p](pictures/p.svg)\n"),
+        ("docs/pictures/s.svg", ""),
+        ("docs/pictures/s.cast", cast),
+        ("docs/pictures/p.svg", ""),
+    ]);
+    book::make(&tree, &folder.path().join("book")).unwrap();
+    let text = |path| fs::read_to_string(folder.path().join("book/src").join(path)).unwrap();
+    assert_eq!(
+        text("docs/two.md"),
+        "# Two\n\n## A part\n\n<div class=\"recording\" style=\"--width:196;--height:66\"><iframe src=\"pictures/s.html\" \
+         title=\"A &quot;terminal&quot;\" loading=\"lazy\"></iframe></div>\n\n![p](pictures/p.svg)\n"
+    );
+    let page = text("docs/pictures/s.html");
+    assert!(
+        page.contains("<title>A &quot;terminal&quot;</title>") && page.contains("<pre>ab &lt; c\n</pre>"),
+        "{page}"
+    );
+    assert!(
+        page.contains(">ab &lt; c</text>") && page.contains("<a href=\"s.html\">From the start</a>"),
+        "{page}"
+    );
+
+    let (folder, tree) = small(&[
+        ("docs/two.md", "# Two\n\n## A part\n\n![A terminal](pictures/s.svg)\n"),
+        ("docs/pictures/s.svg", ""),
+        ("docs/pictures/s.cast", "no"),
+    ]);
+    let problems = book::make(&tree, &folder.path().join("book")).unwrap_err();
+    let begin = "docs/pictures/s.cast: line 1 is not as an asciicast of version 2 has it: ";
+    assert!(told(&problems).contains(begin), "{}", told(&problems));
+}
+
+#[test]
 fn a_page_whose_links_lead_nowhere_or_that_fetches_from_elsewhere_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let page = "<html>\n<script src=\"https://cdn.example/x.js\">'<a href=\"no.html\">'</script>\n<a href=\"b.html#there\">\

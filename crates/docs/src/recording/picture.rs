@@ -22,9 +22,15 @@ const MARGIN: usize = 14;
 /// From how many letters on a text is told how wide it is, so that a font with other widths moves nothing out of its column.
 const LONG: usize = 10;
 
-/// The 16 colours of the terminal on its background; each is readable there (WCAG 2.2, 4.5 : 1).
+const BACKGROUND: &str = "#161b22";
+const TEXT: &str = "#e6edf3";
+
+/// How much of its colour a faint text has.
+const FAINT: f64 = 0.8;
+
+/// The 16 colours of the terminal on its background; each is readable there (WCAG 2.2, 4.5 : 1), also when it is faint.
 const COLORS: [&str; 16] = [
-    "#9198a1", "#ff8f85", "#56d364", "#e3b341", "#79c0ff", "#d2a8ff", "#56d4dd", "#e6edf3", "#9198a1",
+    "#a9b1bb", "#ff8f85", "#56d364", "#e3b341", "#79c0ff", "#d2a8ff", "#56d4dd", "#e6edf3", "#a9b1bb",
     "#ffa198", "#6fdd8b", "#f2cc60", "#a5d6ff", "#e2c5ff", "#76e3ea", "#ffffff",
 ];
 
@@ -54,7 +60,7 @@ pub fn draw(recording: &Recording, title: &str) -> Result<String, RecordingError
     );
     let _ = writeln!(
         svg,
-        "<rect width=\"{all_width}\" height=\"{all_height}\" rx=\"8\" fill=\"#161b22\"/>\n<svg x=\"{MARGIN}\" y=\"{MARGIN}\" \
+        "<rect width=\"{all_width}\" height=\"{all_height}\" rx=\"8\" fill=\"{BACKGROUND}\"/>\n<svg x=\"{MARGIN}\" y=\"{MARGIN}\" \
          width=\"{width}\" height=\"{height}\" aria-hidden=\"true\">\n<g class=\"s\">"
     );
     for piece in &timeline.pieces {
@@ -73,9 +79,9 @@ fn seconds(ticks: u32) -> String {
 fn style(timeline: &Timeline) -> String {
     let fonts = "ui-monospace, SFMono-Regular, Menlo, 'DejaVu Sans Mono', 'Cascadia Mono', Consolas, 'Liberation Mono', monospace";
     let mut css = format!(
-        ".terminal text {{ font: {SIZE}px {fonts}; white-space: pre; fill: #e6edf3 }}\n\
+        ".terminal text {{ font: {SIZE}px {fonts}; white-space: pre; fill: {TEXT} }}\n\
          .terminal .b {{ font-weight: 700 }}\n\
-         .terminal .f {{ fill-opacity: .7 }}\n"
+         .terminal .f {{ fill-opacity: {FAINT} }}\n"
     );
     let used =
         |color: usize| timeline.pieces.iter().any(|piece| piece.style.color.map(usize::from) == Some(color));
@@ -146,12 +152,35 @@ pub fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::draw;
+    use super::{BACKGROUND, COLORS, FAINT, TEXT, draw};
     use crate::recording::{Recording, TerminalOutput};
 
     fn drawn(rows: usize, outputs: &[(f64, &str)]) -> String {
         let outputs = outputs.iter().map(|(at, text)| TerminalOutput { at: *at, text: (*text).to_owned() });
         draw(&Recording { columns: 40, rows, outputs: outputs.collect() }, "A <session>").unwrap()
+    }
+
+    /// The three parts of `#rrggbb`, from 0 to 1.
+    fn parts(color: &str) -> [f64; 3] {
+        [1, 3, 5].map(|at| f64::from(u8::from_str_radix(&color[at..at + 2], 16).unwrap()) / 255.0)
+    }
+
+    /// The contrast of WCAG 2.2, of a colour on the background.
+    fn contrast(color: [f64; 3]) -> f64 {
+        let light = |color: [f64; 3]| {
+            let linear = color
+                .map(|part| if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) });
+            0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+        };
+        light(color) / light(parts(BACKGROUND))
+    }
+
+    #[test]
+    fn every_colour_can_be_read_also_when_it_is_faint() {
+        for color in COLORS.into_iter().chain([TEXT]) {
+            let faint = [0, 1, 2].map(|at| FAINT * parts(color)[at] + (1.0 - FAINT) * parts(BACKGROUND)[at]);
+            assert!(contrast(parts(color)) >= 4.5 && contrast(faint) >= 4.5, "{color}: {}", contrast(faint));
+        }
     }
 
     #[test]
