@@ -20,6 +20,16 @@ pub const CTR: &str = "/opt/kubernetes/bin/ctr";
 /// Who signs tokens of service accounts; nobody looks there.
 pub const ISSUER: &str = "https://penstock.invalid";
 
+/// The addresses of services. Nobody is at any but the first, [`API_SERVICE`].
+pub const SERVICES: &str = "10.96.0.0/24";
+
+/// The service `kubernetes`, of which kubelet tells pods (`KUBERNETES_SERVICE_HOST`): the API server gives it the first address of [`SERVICES`] and
+/// the port 443.
+pub const API_SERVICE: &str = "10.96.0.1";
+
+/// The addresses of a node's pods: each node has the same ones, since no pod reaches another node.
+const PODS: &str = "10.99.0.0/24";
+
 /// Where containerd listens on a node.
 const CONTAINERD_SOCKET: &str = "unix:///run/containerd/containerd.sock";
 
@@ -109,7 +119,7 @@ pub fn containerd() -> String {
     )
 }
 
-/// The network of pods of a node: a bridge that leads nowhere, since the runtime refuses a pod without an address.
+/// The network of pods of a node: a bridge that leads to the API server ([`services`]) and nowhere else.
 pub fn network() -> String {
     lines(&json!({
         "cniVersion": "0.4.0",
@@ -117,9 +127,35 @@ pub fn network() -> String {
         "plugins": [{
             "type": "bridge",
             "bridge": "cni0",
-            "ipam": {"type": "host-local", "subnet": "10.99.0.0/24"},
+            // The bridge gets the first address, by which pods reach services, and the node forwards.
+            "isGateway": true,
+            "ipam": {"type": "host-local", "subnet": PODS, "routes": [{"dst": SERVICES}]},
         }],
     }))
+}
+
+/// What kube-proxy would do for the one service that there is, as nft(8) reads it: connections to it, of pods and of the node itself, go the
+/// node's own way to the API server, under the node's address.
+pub fn services() -> String {
+    let to_api_server =
+        format!("ip daddr {API_SERVICE} tcp dport 443 dnat to {FORWARD_ADDRESS}:{FORWARD_PORT}");
+    format!(
+        "table ip services {{
+    chain prerouting {{
+        type nat hook prerouting priority dstnat
+        {to_api_server}
+    }}
+    chain output {{
+        type nat hook output priority -100
+        {to_api_server}
+    }}
+    chain postrouting {{
+        type nat hook postrouting priority srcnat
+        ip saddr {PODS} ip daddr {FORWARD_ADDRESS} masquerade
+    }}
+}}
+"
+    )
 }
 
 fn lines(value: &Value) -> String {
@@ -154,11 +190,16 @@ mod tests {
     }
 
     #[test]
-    fn a_node_lets_nobody_in_without_a_name_and_has_devices_of_cdi() {
+    fn a_node_lets_nobody_in_without_a_name_has_devices_of_cdi_and_leads_pods_to_the_api_server() {
         let kubelet: Value = serde_json::from_str(&kubelet()).unwrap();
         assert_eq!(kubelet["authentication"]["anonymous"]["enabled"], false);
         assert!(containerd().contains("enable_cdi = true") && containerd().contains(image::NAME));
         let network: Value = serde_json::from_str(&network()).unwrap();
         assert_eq!(network["plugins"][0]["type"], "bridge");
+        // What pods are told is where they are led, and from there where nodes go.
+        assert_eq!(network["plugins"][0]["ipam"]["routes"][0]["dst"], "10.96.0.0/24");
+        let to_api_server = "ip daddr 10.96.0.1 tcp dport 443 dnat to 10.0.2.100:6443\n";
+        assert_eq!(services().matches(to_api_server).count(), 2, "from pods, and from the node");
+        assert!(services().contains("ip saddr 10.99.0.0/24 ip daddr 10.0.2.100 masquerade\n"));
     }
 }

@@ -75,7 +75,8 @@ impl Secrets {
     ) -> Result<Secrets, ClusterError> {
         program
             .command("credentials")
-            .args([".", "127.0.0.1", FORWARD_ADDRESS])
+            // The address that this machine, nodes and pods each know the API server by.
+            .args([".", "127.0.0.1", FORWARD_ADDRESS, config::API_SERVICE])
             .current_dir(directory)
             .deadline(STARTING)
             .succeed()?;
@@ -340,10 +341,10 @@ fn apiserver(program: &ClusterProgram, etcd: u16, port: u16) -> Command {
         format!("--token-auth-file={TOKENS}"),
         "--authorization-mode=Node,RBAC".to_owned(),
         "--enable-admission-plugins=NodeRestriction".to_owned(),
-        // Pods reach no API server, so they are not made to wait for a token to it. Tokens that are asked for are given.
+        // Hardly a pod here asks the API server anything, so they are not made to wait for a token to it. Those that name one are given it.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--allow-privileged".to_owned(),
-        "--service-cluster-ip-range=10.96.0.0/24".to_owned(),
+        format!("--service-cluster-ip-range={}", config::SERVICES),
         format!("--service-account-issuer={}", config::ISSUER),
         "--service-account-key-file=accounts.key".to_owned(),
         "--service-account-signing-key-file=accounts.key".to_owned(),

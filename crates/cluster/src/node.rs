@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use penstock_board::{Board, FILES_SERIAL};
+use penstock_board::{Board, FILES_SERIAL, FORWARD_ADDRESS};
 use penstock_host::{Command, Place};
 use penstock_oci::Tar;
 
@@ -11,8 +11,9 @@ use crate::{config, error::ClusterError};
 /// How long each thing on a node may take; a busy machine emulates slowly.
 const DOING: Duration = Duration::from_secs(300);
 
-/// Mounts the disk of the cluster's files, unpacks the node's own, and has the disk's script do the rest. `$1`: the disk's serial number,
-/// `$2`: where it is mounted, `$3`: the node's name.
+/// Mounts the disk of the cluster's files, unpacks the node's own, leads pods to the API server, and has the disk's script do the rest. `$1`: the
+/// disk's serial number, `$2`: where it is mounted, `$3`: the node's name, `$4`: the addresses of services, which need a route before they are
+/// replaced, `$5`: any neighbour.
 const PREPARE: &str = r#"set -e
 disk=$(grep -lx "$1" /sys/block/vd*/serial)
 disk=${disk%/serial}
@@ -20,6 +21,8 @@ mkdir -p "$2"
 mount -t squashfs -o ro "/dev/${disk##*/}" "$2"
 (umask 077; mkdir -p /etc/kubernetes)
 tar -C / -xf -
+nft -f /etc/kubernetes/services.nft
+ip route replace "$4" via "$5"
 exec "$2/prepare" "$3""#;
 
 /// What a node is given.
@@ -39,7 +42,8 @@ pub struct NodeFiles<'a> {
 /// [`ClusterError::Node`] when the board does not answer, or what is done on it fails.
 pub fn prepare(board: &Board, files: &NodeFiles<'_>) -> Result<(), ClusterError> {
     let own = files.archive();
-    let command = Command::new("sh").args(["-c", PREPARE, "sh", FILES_SERIAL, config::ON_NODE, files.name]);
+    let own_words = ["-c", PREPARE, "sh", FILES_SERIAL, config::ON_NODE, files.name];
+    let command = Command::new("sh").args(own_words).args([config::SERVICES, FORWARD_ADDRESS]);
     run(board, files.name, command.input(own))
 }
 
@@ -53,6 +57,7 @@ impl NodeFiles<'_> {
         archive.file("etc/kubernetes/kubelet.yaml", 0o600, config::kubelet().as_bytes());
         archive.file("etc/kubernetes/kubelet.conf", 0o600, self.kubeconfig.as_bytes());
         archive.file("etc/kubernetes/pki/ca.crt", 0o644, self.ca.as_bytes());
+        archive.file("etc/kubernetes/services.nft", 0o644, config::services().as_bytes());
         archive.file("etc/containerd/config.toml", 0o644, config::containerd().as_bytes());
         archive.file("etc/cni/net.d/10-pods.conflist", 0o644, config::network().as_bytes());
         archive.finish()
