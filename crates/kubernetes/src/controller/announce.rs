@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
+use penstock_host::running::RunsOn;
 
 use crate::{
     events::{EventKind, EventSettings, EventWriter},
@@ -37,7 +38,7 @@ impl Announcer {
             component: manager.to_owned(),
             host: None,
             controller: format!("{GROUP}/{manager}"),
-            instance: std::process::id().to_string(),
+            instance: RunsOn::here().host,
         };
         Announcer { writer: EventWriter::new(client, settings), told: BTreeMap::new() }
     }

@@ -9,6 +9,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Api, Client, Error, api::PostParams};
+use penstock_host::running::RunsOn;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
@@ -43,8 +44,7 @@ pub struct Leadership {
 impl Leadership {
     /// Not held yet.
     pub fn new(client: Client, namespace: &str) -> Leadership {
-        // Unique over restarts too: whoever was killed may still write for as long as a request lasts.
-        let identity = format!("{}-{:x}", std::process::id(), Timestamp::now().as_nanosecond());
+        let identity = identity(&RunsOn::here().host, Timestamp::now());
         Leadership {
             api: Api::namespaced(client, namespace),
             identity,
@@ -149,11 +149,31 @@ impl Leadership {
     }
 }
 
+/// By which name a controller holds it: that of its machine or its pod, so that somebody who looks finds it. Each process of a pod is the first one
+/// there, so the time of its start makes it unique over restarts too: whoever was killed may still write for as long as a request lasts.
+fn identity(host: &str, since: Timestamp) -> String {
+    format!("{host}_{}-{:x}", std::process::id(), since.as_nanosecond())
+}
+
 /// Whether a write of the Lease made it ours.
 fn won(written: Result<Lease, Error>) -> Result<bool, Error> {
     match written {
         Ok(_) => Ok(true),
         Err(Error::Api(status)) if status.code == 409 => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lease_says_which_pod_has_it() {
+        let at = |nanosecond| Timestamp::from_nanosecond(nanosecond).unwrap();
+        let (first, second) =
+            (identity("penstock-controller-x", at(1)), identity("penstock-controller-x", at(2)));
+        assert!(first.starts_with("penstock-controller-x_"), "{first}");
+        assert_ne!(first, second, "a container that was started anew in its pod is another one");
     }
 }
