@@ -143,12 +143,9 @@ pub struct Controller {
     /// How the API server is reached. Default: as a pod of the cluster is told
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The namespace of the Lease that the controller at work holds
+    /// The namespace of the Lease that the controller at work holds, and of the Deployment's pods
     #[arg(long, value_name = "NAME", default_value = "penstock")]
     pub namespace: NodeName,
-    /// The UID of the pod that this controller runs in: it stays on a node that is drained, as nobody else might go on with the node
-    #[arg(long, value_name = "UID")]
-    pub pod: Option<String>,
     /// Serve metrics on http://ADDRESS:PORT/metrics. Not done by default: whoever reaches the port can read them
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,

@@ -96,7 +96,7 @@ async fn serve(arguments: arguments::Controller) -> Result<(), ControllerError> 
     let settings = ClientSettings { kubeconfig: arguments.kubeconfig.clone() };
     let client = connect(&settings).await?.client;
     let mut leadership = Leadership::new(client.clone(), arguments.namespace.as_str());
-    let mut controller = Controller::new(client, arguments.pod);
+    let mut controller = Controller::new(client, arguments.namespace.to_string());
     if let Some(address) = arguments.metrics {
         let server = MetricsServer::bind(address)?;
         log::say(format!("metrics are at http://{}/metrics", server.address()));
@@ -116,8 +116,8 @@ async fn serve(arguments: arguments::Controller) -> Result<(), ControllerError> 
 /// Everything that is known, and what is due.
 struct Controller {
     client: Client,
-    /// The UID of the pod that it runs in.
-    pod: Option<String>,
+    /// Where pods of controllers are.
+    namespace: String,
     machine_api: Api<DynamicObject>,
     node_api: Api<DynamicObject>,
     machines: Kept<Machine>,
@@ -159,9 +159,9 @@ struct NodeState {
 }
 
 impl Controller {
-    fn new(client: Client, pod: Option<String>) -> Controller {
+    fn new(client: Client, namespace: String) -> Controller {
         Controller {
-            pod,
+            namespace,
             machine_api: Api::all_with(client.clone(), &ApiResource::erase::<SriovMachine>(&())),
             node_api: Api::all_with(client.clone(), &ApiResource::erase::<SriovNode>(&())),
             announcer: Announcer::new(client.clone(), MANAGER),
@@ -434,7 +434,7 @@ impl Controller {
                 continue;
             }
             let who = match all {
-                true => Leavers::All { but: self.pod.as_deref() },
+                true => Leavers::All { but_controllers_of: &self.namespace },
                 false => Leavers::Claimants,
             };
             let drained = match timeout(REQUEST, evict::look(&self.client, &name, &plan.vanishing, who)).await

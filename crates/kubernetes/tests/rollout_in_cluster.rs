@@ -4,6 +4,8 @@
 
 #[path = "rollout_in_cluster/deployed.rs"]
 mod deployed;
+#[path = "rollout_in_cluster/drained.rs"]
+mod drained;
 #[path = "rollout_in_cluster/faults.rs"]
 mod faults;
 #[path = "rollout_in_cluster/fenced.rs"]
@@ -25,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fleet::{Fleet, condition, merge, recorded};
+use fleet::{Fleet, condition, recorded};
 use penstock_model::Inventory;
 use penstock_testkit::{
     control_plane::{self, LocalControlPlane},
@@ -51,14 +53,15 @@ fn main() -> ExitCode {
         plane.must(&["apply", "--filename", "-"], &manifests());
         let _ = PLANE.set(Mutex::new(plane));
     }
-    let tests: [(&'static str, fn()); 25] = [
+    let tests: [(&'static str, fn()); 26] = [
         ("a_model_reaches_all_nodes_in_waves_after_its_canary", waves),
         ("a_change_that_cuts_a_node_off_is_taken_back_and_stops_the_wave", cut_off),
         ("one_node_that_refuses_keeps_all_from_being_touched", refused),
         ("a_paused_roll_out_begins_nothing", paused),
-        ("a_budget_that_never_yields_has_the_change_called_off", budget),
-        ("pods_of_daemon_sets_with_vanishing_vfs_are_evicted_too", daemon_set),
-        ("a_node_is_drained_as_a_whole_and_takes_pods_again", whole_node),
+        ("a_budget_that_never_yields_has_the_change_called_off", drained::budget),
+        ("pods_of_daemon_sets_with_vanishing_vfs_are_evicted_too", drained::daemon_set),
+        ("a_node_is_drained_as_a_whole_and_takes_pods_again", drained::whole_node),
+        ("a_budget_that_never_yields_leaves_no_node_cordoned", drained::budget_of_whole_node),
         ("a_controller_that_is_killed_all_the_time_does_no_harm", controller_killed),
         ("an_agent_that_is_killed_ends_in_confirmed_or_as_before", agent_killed),
         ("a_roll_out_goes_on_when_the_api_server_comes_back", api_server_away),
@@ -247,112 +250,6 @@ fn paused() {
     assert!(fleet.calls().is_empty());
     fleet.machine(json!({}));
     fleet.until("it goes on", |status| status["ready"] == 2);
-}
-
-fn budget() {
-    let fleet = Fleet::started("budget", 1);
-    fleet.pod_with_vf("budget-0", "held", Value::Null);
-    // Nobody fills in its status here: it never yields.
-    let pdb = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "held", "namespace": "default"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "held"}}}});
-    fleet.plane.must(&["create", "--filename", "-"], &pdb.to_string());
-    fleet.takes_a_vf("budget-0");
-    fleet.machine(json!({}));
-    let status = fleet.until("it is called off", |status| status["failed"] == 1);
-    let (_, message) = condition(&status, "Degraded");
-    assert!(
-        message.starts_with("budget-0: not drained within 10s: pod default/held may not be evicted: "),
-        "{message}"
-    );
-    assert!(message.ends_with("the node is as it was"), "{message}");
-    assert!(fleet.calls().is_empty());
-    assert_eq!(status["unavailable"], 0);
-    fleet.plane.must(&["delete", "pod,pdb,resourceclaim", "held", "--force", "--grace-period=0"], "");
-    // Its devices are open for claims again.
-    let deadline = Instant::now() + PATIENT;
-    while fleet
-        .plane
-        .get("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Dbudget-0")
-        .to_string()
-        .contains("penstock.dev/rollout")
-    {
-        assert!(Instant::now() < deadline, "the taint stays");
-        thread::sleep(PAUSE);
-    }
-}
-
-fn daemon_set() {
-    let fleet = Fleet::started("daemon", 1);
-    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "00000000-0000-0000-0000-000000000001", "controller": true});
-    fleet.pod_with_vf("daemon-0", "of-daemon-set", owner);
-    fleet.takes_a_vf("daemon-0");
-    fleet.machine(json!({"drain": {"timeout": "5m"}}));
-    let deadline = Instant::now() + PATIENT;
-    // There is no kubelet that ends it.
-    loop {
-        let pod = fleet.plane.get("/api/v1/namespaces/default/pods/of-daemon-set");
-        if !pod["metadata"]["deletionTimestamp"].is_null() {
-            break;
-        }
-        assert!(fleet.calls().is_empty(), "the node was changed while the pod has its VF");
-        assert!(Instant::now() < deadline, "not evicted: {pod:#}");
-        thread::sleep(PAUSE);
-    }
-    thread::sleep(Duration::from_secs(3));
-    assert!(fleet.calls().is_empty(), "the node was changed before the pod was gone");
-    let slices = fleet
-        .plane
-        .get("/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3Ddaemon-0")
-        .to_string();
-    assert!(slices.contains("penstock.dev/rollout"), "{slices}");
-    fleet.plane.must(&["delete", "pod", "of-daemon-set", "--force", "--grace-period=0"], "");
-    fleet.until("it has the model", |status| status["ready"] == 1);
-    fleet.plane.must(&["delete", "resourceclaim", "of-daemon-set"], "");
-}
-
-/// `drain.mode: node`: cordoned, all pods evicted but static ones and those of DaemonSets, changed, and uncordoned.
-fn whole_node() {
-    let fleet = Fleet::started("whole", 1);
-    let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "00000000-0000-0000-0000-000000000001", "controller": true}]);
-    let pods = [
-        ("whole-other", json!({})),
-        ("whole-daemon", json!({"ownerReferences": owner})),
-        ("whole-static", json!({"annotations": {"kubernetes.io/config.mirror": "hash"}})),
-    ];
-    for (name, more) in &pods {
-        let mut object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
-            "spec": {"nodeName": "whole-0", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
-                "containers": [{"name": "c", "image": "none"}]}});
-        merge(&mut object["metadata"], more.clone());
-        fleet.plane.must(&["create", "--filename", "-"], &object.to_string());
-    }
-    let leaves = |name: &str| {
-        let pod = fleet.plane.get(&format!("/api/v1/namespaces/default/pods/{name}"));
-        !pod["metadata"]["deletionTimestamp"].is_null()
-    };
-    let node = || fleet.plane.get("/api/v1/nodes/whole-0");
-    fleet.machine(json!({"drain": {"mode": "node", "timeout": "5m"}}));
-    let deadline = Instant::now() + PATIENT;
-    while !leaves("whole-other") {
-        assert!(Instant::now() < deadline, "{:#}", fleet.status());
-        thread::sleep(PAUSE);
-    }
-    // There is no kubelet that ends it: the node waits, and takes no other pod.
-    assert_eq!(node()["spec"]["unschedulable"], true);
-    let status = fleet.until("it says which pod it waits for", |status| {
-        condition(status, "Progressing").1.contains("default/whole-other among them")
-    });
-    assert_eq!(status["unavailable"], 1);
-    assert!(fleet.calls().is_empty() && !leaves("whole-daemon") && !leaves("whole-static"));
-    fleet.plane.must(&["delete", "pod", "whole-other", "--force", "--grace-period=0"], "");
-    fleet.until("it has the model", |status| status["ready"] == 1);
-    let deadline = Instant::now() + PATIENT;
-    while node()["spec"]["unschedulable"] == true {
-        assert!(Instant::now() < deadline, "{:#}", node());
-        thread::sleep(PAUSE);
-    }
-    assert!(!node()["metadata"]["annotations"].to_string().contains("penstock.dev/cordoned"), "{:#}", node());
-    fleet.plane.must(&["delete", "pod", "whole-daemon", "whole-static", "--force", "--grace-period=0"], "");
 }
 
 fn controller_killed() {

@@ -32,10 +32,10 @@ const CLAIMS: u32 = 500;
 pub enum Leavers<'a> {
     /// Pods with a claim on a VF that vanishes.
     Claimants,
-    /// They, and all that do not belong to the node itself, but for the controller's own pod.
+    /// They, and all that do not belong to the node itself, but for those of controllers.
     All {
-        /// Its UID, where it runs in one.
-        but: Option<&'a str>,
+        /// The namespace of controllers.
+        but_controllers_of: &'a str,
     },
 }
 
@@ -75,7 +75,8 @@ pub async fn look(
         let pods = pods.list(&page).await?;
         there.extend(pods.items.iter().filter_map(ResourceExt::uid));
         for pod in pods.items.iter().filter(|pod| drain::is_alive(pod)) {
-            if matches!(who, Leavers::All { but } if drain::leaves_with_node(pod, but)) {
+            if matches!(who, Leavers::All { but_controllers_of } if drain::leaves_with_node(pod, but_controllers_of))
+            {
                 leaving.push(leave(client, pod, "its node is drained").await);
                 continue;
             }

@@ -186,7 +186,7 @@ impl Default for Drain {
 pub enum DrainMode {
     /// Pods with a claim on a VF that vanishes, those of DaemonSets included. Nobody else.
     Claims,
-    /// All pods but static ones, the controller's own and those of DaemonSets, before any change; and of these too those with a claim on a VF
+    /// All pods but static ones and those of DaemonSets and of the controller, before any change; and of these too those with a claim on a VF
     /// that vanishes. The node is cordoned until the change has ended.
     Node,
     /// Nobody. A plan that takes a VF away from a pod is refused, unless `allow` names it.

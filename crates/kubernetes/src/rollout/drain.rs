@@ -1,5 +1,5 @@
 //! Which pods have to go before a node is changed: those with a claim on a VF that vanishes, of DaemonSets too; with `drain.mode: node` also all
-//! others but static ones and those of DaemonSets.
+//! others but static ones and those of DaemonSets and controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::{
 use super::Drained;
 use crate::{
     identity::{DRIVER, VANISHING},
-    machine::node::VanishingVf,
+    machine::{manifests::CONTROLLER, node::VanishingVf},
 };
 
 /// The attribute of a device that has its PCI address.
@@ -128,15 +128,17 @@ pub fn is_alive(pod: &Pod) -> bool {
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Whether a pod leaves a node that is drained as a whole: a static one would be made anew there, and so would one of a DaemonSet, which heeds no
-/// cordon. The pod that drains, `own` by its UID, stays, too: in a cluster of one node nobody would be left to end the change and the cordon.
-pub fn leaves_with_node(pod: &Pod, own: Option<&str>) -> bool {
+/// cordon. Those of controllers, which run in `namespace` under their own service account, are made anew there, too: their Deployment tolerates the
+/// cordon, since where they can be nowhere else nobody would be left to end it.
+pub fn leaves_with_node(pod: &Pod, namespace: &str) -> bool {
     let is_static = pod.metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR);
     let mut owners = pod.metadata.owner_references.iter().flatten();
     let of_daemon_set = owners.any(|owner| {
         owner.controller == Some(true) && owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/")
     });
-    let is_own = own.is_some() && pod.metadata.uid.as_deref() == own;
-    !is_static && !of_daemon_set && !is_own
+    let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
+    let is_controller = account == Some(CONTROLLER) && pod.metadata.namespace.as_deref() == Some(namespace);
+    !is_static && !of_daemon_set && !is_controller
 }
 
 impl Devices {
@@ -387,27 +389,29 @@ mod tests {
     }
 
     #[test]
-    fn all_leave_a_drained_node_but_static_pods_those_of_daemon_sets_and_the_controllers_own() {
-        let pod = |metadata: serde_json::Value| -> Pod {
-            serde_json::from_value(json!({"metadata": metadata, "spec": {"containers": []}})).unwrap()
+    fn all_leave_a_drained_node_but_static_pods_and_those_of_daemon_sets_and_controllers() {
+        let of = |metadata: serde_json::Value, account: &str| -> Pod {
+            let spec = json!({"containers": [], "serviceAccountName": account});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
         };
+        let pod = |metadata| of(metadata, "default");
         let owner = |kind: &str, controller: bool| {
             json!({"ownerReferences": [
             {"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": controller}]})
         };
-        assert!(leaves_with_node(&pod(json!({})), Some("own")));
-        assert!(leaves_with_node(&pod(owner("ReplicaSet", true)), Some("own")));
-        assert!(!leaves_with_node(&pod(owner("DaemonSet", true)), Some("own")));
+        let leaves = |pod: Pod| leaves_with_node(&pod, "penstock");
+        assert!(leaves(pod(json!({}))));
+        assert!(leaves(pod(owner("ReplicaSet", true))));
+        assert!(!leaves(pod(owner("DaemonSet", true))));
+        assert!(leaves(pod(owner("DaemonSet", false))), "one that only names a DaemonSet");
+        assert!(!leaves(pod(json!({"annotations": {MIRROR: "hash"}}))));
+        // The one that decides and the one that waits, also where none of them is the controller that drains.
+        assert!(!leaves(of(json!({"namespace": "penstock"}), "penstock-controller")));
         assert!(
-            leaves_with_node(&pod(owner("DaemonSet", false)), Some("own")),
-            "one that only names a DaemonSet"
+            leaves(of(json!({"namespace": "another"}), "penstock-controller")),
+            "an account of that name"
         );
-        assert!(!leaves_with_node(&pod(json!({"annotations": {MIRROR: "hash"}})), Some("own")));
-        assert!(!leaves_with_node(&pod(json!({"uid": "own"})), Some("own")));
-        assert!(leaves_with_node(&pod(json!({"uid": "standby"})), Some("own")));
-        // Of a controller that runs in no pod.
-        assert!(leaves_with_node(&pod(json!({"uid": "own"})), None));
-        assert!(leaves_with_node(&pod(json!({})), None));
+        assert!(leaves(of(json!({"namespace": "penstock"}), "penstock-kubernetes")));
     }
 
     #[test]
