@@ -1,12 +1,16 @@
 //! Pods with VFs, as a cluster has them: kubelet, containerd and crun on a board whose igb NIC has VFs, and the agent beside them, set up as
-//! docs/kubernetes.md says; and a roll-out that cuts a node off. All tests share one cluster of two nodes; pods are on the first. With
-//! `PENSTOCK_PODS=100` the one that kills the agent makes as many pods as that says.
+//! docs/kubernetes.md says; the controller's pods, whose node is drained; and a roll-out that cuts a node off. All tests share one cluster of two
+//! nodes; pods are on the first. With `PENSTOCK_PODS=100` the one that kills the agent makes as many pods as that says.
 #![allow(clippy::disallowed_methods)]
 
 #[path = "claims_in_board/daemon_set.rs"]
 mod daemon_set;
+#[path = "claims_in_board/deployment.rs"]
+mod deployment;
 #[path = "claims_in_board/drift.rs"]
 mod drift;
+#[path = "claims_in_board/image.rs"]
+mod image;
 #[path = "claims_in_board/rollout.rs"]
 mod rollout;
 
@@ -114,7 +118,7 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     trials.one_at_a_time();
     let missing = trials.lacking("pods", || needs::board().or_else(cluster::lacking));
-    let tests: [(&str, Check); 9] = [
+    let tests: [(&str, Check); 10] = [
         ("slices_come_back_when_kubelet_was_restarted_in_board", slices_come_back),
         ("a_change_of_a_free_vf_is_a_taint_until_it_is_mended_in_board", drift::is_told),
         ("a_pod_has_its_vf_as_its_claim_says_in_board", a_pod_has_its_vf),
@@ -123,6 +127,7 @@ fn main() -> ExitCode {
         ("a_container_whose_vf_was_stolen_does_not_start_in_board", a_stolen_vf),
         ("no_pod_runs_without_its_vf_while_the_agent_is_killed_in_board", no_pod_runs_without),
         ("a_daemon_set_runs_the_agent_in_board", daemon_set::runs_the_agent),
+        ("a_deployment_of_the_controller_drains_its_own_node_in_board", deployment::drains_its_own_node),
         ("a_model_that_cuts_the_way_to_the_api_server_is_taken_back_in_board", rollout::cut_off),
     ];
     let bed: Arc<OnceLock<Result<Bed, String>>> = Arc::default();

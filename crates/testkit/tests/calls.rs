@@ -49,7 +49,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/kubernetes/src/penstock.rs", "& self . path", Own),
     ("crates/kubernetes/src/penstock.rs", "name", Own),
     ("crates/kubernetes/tests/claims/given_up.rs", "machine . path (\"bin/penstock\")", Own),
-    ("crates/kubernetes/tests/claims_in_board/daemon_set.rs", "& own", Own),
+    ("crates/kubernetes/tests/claims_in_board/image.rs", "& own", Own),
     ("crates/testkit/src/control_plane.rs", "& self . program", Own),
     ("crates/board/src/disk.rs", "program", OneOf(&["mke2fs"])),
     ("crates/board/src/emulator.rs", "& self . program", OneOf(&["qemu-system-x86_64"])),

@@ -1,20 +1,18 @@
 //! The agent as a DaemonSet on the second node, where nothing of Penstock's is started but by its pod.
 
-use std::{
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use penstock_testkit::{
-    binary::{self, Run},
     cluster::until,
     trials::{Failed, Outcome},
 };
 use serde_json::json;
 
-use super::{Bed, KUBECONFIG, VFS, containers, is_ready, list, pod, program, text};
-
-const IMAGE: &str = "localhost/penstock-kubernetes:test";
+use super::{
+    Bed, KUBECONFIG, VFS, containers,
+    image::{self, IMAGE},
+    is_ready, list, pod, text,
+};
 
 /// Kubelet removes the slices of a driver that stays away for 30 s.
 const KEPT_FOR: Duration = Duration::from_secs(25);
@@ -42,31 +40,16 @@ pub fn runs_the_agent(bed: &Bed) -> Outcome {
     let cluster = &bed.cluster;
     let node = cluster.node(2);
     super::make_vfs(cluster, &node)?;
-    let archive = cluster.at().join("image.tar");
-    let own = cluster.at().join("penstock-kubernetes");
-    binary::strip(&program(), &own)?;
-    let penstock = binary::path().ok_or("no penstock is named")?;
-    let made: Run = Command::new(&own)
-        .args(["image", "--name", IMAGE, "--to"])
-        .arg(&archive)
-        .arg("--penstock")
-        .arg(penstock)
-        .output()?
-        .into();
-    made.ended_with(0)?;
-    assert!(made.stdout.contains(&format!("{IMAGE}@sha256:")), "{}", made.stdout);
-    cluster.on_with(&node, "ctr -n k8s.io images import -", &archive)?;
+    image::put(bed, &node)?;
 
     let server = serde_json::from_str::<serde_json::Value>(KUBECONFIG)?;
     let server = text(&server["clusters"][0]["cluster"]["server"]);
-    let manifest: Run =
-        Command::new(&own).args(["manifests", "--daemonset", IMAGE, "--server", &server]).output()?.into();
-    manifest.ended_with(0)?;
+    let manifest = image::manifests(bed, &["--daemonset", IMAGE, "--server", &server])?;
     let cleared = Cleared(bed);
     let everywhere = "{kubernetes.io/os: linux}";
-    assert!(manifest.stdout.contains(everywhere));
+    assert!(manifest.contains(everywhere));
     let here = format!("{{kubernetes.io/hostname: {node}}}");
-    cluster.apply(&manifest.stdout.replace(everywhere, &here))?;
+    cluster.apply(&manifest.replace(everywhere, &here))?;
     let of_agent = || -> Result<Option<String>, Failed> {
         let pods = cluster.get(&["pods", "--namespace=penstock"])?;
         let ready = list(&pods["items"]).iter().find(|pod| is_ready(pod));
