@@ -268,7 +268,17 @@ fn ports(
 
 fn runs(states: &Result<RunStates, StoreError>, unread: &mut UnreadAreas<'_>) -> Option<RunsMetrics> {
     let states = states.as_ref().map_err(|error| unread.note(Area::Runs, chain(error))).ok()?;
-    let RunStates { open, half_way, cut_off: _, lapsed, unreadable, damaged, last } = states;
+    let RunStates {
+        open,
+        half_way,
+        cut_off: _,
+        going: _,
+        gone_on_from: _,
+        lapsed,
+        unreadable,
+        damaged,
+        last,
+    } = states;
     // By the clock that the reader has now, however it was set since.
     let until = |left: i64| progress::now().saturating_add_signed(left);
     Some(RunsMetrics {

@@ -2,7 +2,7 @@
 
 use penstock_apply::{
     Journal,
-    history::{Confirm, Outcome, Purpose, RunRecord, Runs, Who},
+    history::{Confirm, Confirmation, Decision, Outcome, Purpose, RunRecord, Runs, Who, decision},
     journal::{Entry, JOURNAL_VERSION},
 };
 use penstock_host::{
@@ -108,6 +108,28 @@ fn a_run_that_was_cut_off_waits_for_nobody() {
     let (_, said) = waiting.ask(Command::new(PROGRAM).args(["undo", "--list", "--json"]), OWN);
     assert!(said.contains("\"waits_for_confirmation\": true"), "{said}");
     assert!(said.contains("\"is_to_go\": false"), "{said}");
+}
+
+/// While it is taken back, or an apply goes on from it, nobody is asked to do so.
+#[test]
+fn a_run_that_somebody_is_at_work_on_is_not_offered_to_others() {
+    let process = Running::this().unwrap();
+    for (purpose, supersedes, is) in [
+        (Purpose::Undo(vec!["1".parse().unwrap()]), vec![], "Run 1 is being taken back."),
+        (Purpose::Apply, vec!["1".parse().unwrap()], "Run 1 is what somebody goes on from right now."),
+    ] {
+        let waiting = Waiting::cut_off();
+        let (all, _) = waiting.runs().list().unwrap();
+        let earlier = all[0].record.who.clone();
+        let expired = Decision { verdict: Confirmation::Expired, who: earlier.clone(), at: 1 };
+        decision::decide(&all[0].directory, expired).unwrap();
+        let (_, said) = waiting.ask(Command::new(PROGRAM).arg("status"), OWN);
+        assert!(said.contains("Run 1 left this machine half-way"), "{said}");
+        let record = RunRecord { supersedes, ..RunRecord::new(purpose, Who { process, ..earlier }) };
+        waiting.runs().create(record, &Plan::default(), None).unwrap();
+        let (_, said) = waiting.ask(Command::new(PROGRAM).arg("status"), OWN);
+        assert!(said.contains(is) && !said.contains("half-way"), "{said}");
+    }
 }
 
 #[test]

@@ -477,6 +477,31 @@ fn a_guest_that_there_is_not_has_no_console() {
 }
 
 #[test]
+fn a_guest_that_goes_away_is_not_said_to_come() {
+    let machine = Machine::new();
+    let me = penstock_host::running::Running::this().unwrap();
+    let wait = |what: &str| serde_json::json!([{"step": 4, "what": what, "reason": "it goes", "since": null, "until": null}]);
+    let progress = serde_json::json!({
+        "process": {"id": me.id, "started": me.started},
+        "doing": "taking back what was done", "since": 1, "steps": 9, "done": 3, "at": [3, "stop"],
+        "guests": {"rt-2": wait("guest rt-2 to be stopped"), "web": wait("guest web: remove its definition"), "db": wait("its VF")},
+        "leaving": ["rt-2", "web"],
+    });
+    fs::write(machine.state().join("progress.json"), progress.to_string()).unwrap();
+    let status = machine.run(&["status"], b"");
+    for line in [
+        "web                         being removed, waits for: guest web: remove its definition",
+        "db                          not there yet, waits for: its VF",
+        "rt-2             VM         stopped, waits for: guest rt-2 to be stopped",
+    ] {
+        assert!(status.stdout.contains(line), "{line}: {}", status.stdout);
+    }
+    let status: serde_json::Value = json::read(&machine.run(&["status", "--json"], b"").stdout).unwrap();
+    assert_eq!(status["guests"]["web"]["leaves"], true);
+    assert!(status["guests"]["db"].get("leaves").is_none(), "{status}");
+}
+
+#[test]
 fn status_tells_of_the_dead_and_of_who_waits() {
     let machine = Machine::new();
     let stopped = machine.run(&["status"], b"");

@@ -40,6 +40,12 @@ pub struct StatusDocument {
     /// Those of them that were to be confirmed: nothing goes on from one of these until it is taken back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cut_off: Vec<RunId>,
+    /// Runs that somebody is taking back right now; they may be among the half-way, open and lapsed ones until that has ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub going: Vec<RunId>,
+    /// Runs that somebody goes on from right now, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gone_on_from: Vec<RunId>,
     /// Runs that wait to be confirmed.
     pub open: Vec<RunId>,
     /// What is done at each boot.
@@ -59,6 +65,9 @@ pub struct Guest {
     pub status: Option<GuestStatus>,
     /// What it waits for.
     pub waits: Vec<Wait>,
+    /// Whether its definition is being removed: it waits for that which goes before it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub leaves: bool,
     /// The NICs that it owns: of a VM with VFs, of a container with one function.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nics: BTreeMap<NicName, OwnNic>,
@@ -180,7 +189,7 @@ pub fn document(
             let asked =
                 if status.pid.is_some() { asked(machine, &name, &own, printer) } else { BTreeMap::new() };
             let nics = own.into_iter().map(|own| (own.name.clone(), OwnNic::of(&own))).collect();
-            (name, Guest { status: Some(status), waits: Vec::new(), nics, asked })
+            (name, Guest { status: Some(status), nics, asked, ..Guest::default() })
         })
         .collect();
     let mut damaged: Vec<RunId> = Vec::new();
@@ -201,6 +210,8 @@ pub fn document(
         died,
         half_way: runs.half_way.clone(),
         cut_off: runs.cut_off.clone(),
+        going: runs.going.clone(),
+        gone_on_from: runs.gone_on_from.clone(),
         at_boot: persisted::state(machine)?,
         open: runs.open.iter().map(KnownRun::id).collect(),
         lapsed: runs.lapsed.clone(),
@@ -208,6 +219,12 @@ pub fn document(
     };
     for (name, waits) in told.progress.iter().flat_map(|progress| &progress.guests) {
         told.guests.entry(name.clone()).or_default().waits = waits.clone();
+    }
+    for name in told.progress.iter().flat_map(|progress| &progress.leaving) {
+        // One that is gone by now is told of only while something is left to do for it.
+        if let Some(guest) = told.guests.get_mut(name) {
+            guest.leaves = true;
+        }
     }
     Ok(told)
 }
@@ -341,17 +358,30 @@ pub fn notices(told: &StatusDocument, now: u64) -> Vec<String> {
             died.doing, died.done, died.steps,
         ));
     }
-    for run in &told.cut_off {
+    let mut left_to_others: Vec<RunId> = Vec::new();
+    for (runs, what) in [
+        (&told.going, "is being taken back"),
+        (&told.gone_on_from, "is what somebody goes on from right now"),
+    ] {
+        let told_of = [&told.half_way, &told.open, &told.lapsed];
+        for run in runs.iter().filter(|run| told_of.iter().any(|list| list.contains(run))) {
+            all.push(format!("Run {run} {what}."));
+            left_to_others.push(*run);
+        }
+    }
+    // What to do about it is said when whoever is at work on it has ended.
+    let is_left = |run: &&RunId| !left_to_others.contains(run);
+    for run in told.cut_off.iter().filter(is_left) {
         all.push(format!(
             "Run {run} was to be confirmed, and was cut off before it came to its end: {CUT_OFF_WAY}."
         ));
     }
-    for run in told.half_way.iter().filter(|run| !told.cut_off.contains(run)) {
+    for run in told.half_way.iter().filter(is_left).filter(|run| !told.cut_off.contains(run)) {
         all.push(format!(
             "Run {run} left this machine half-way: `penstock undo` takes it back, `penstock apply` goes on."
         ));
     }
-    for run in &told.open {
+    for run in told.open.iter().filter(is_left) {
         all.push(format!("Run {run} waits: `penstock confirm` keeps it, `penstock undo` takes it back."));
     }
     if let Some(at_boot) = &told.at_boot {
@@ -364,7 +394,7 @@ pub fn notices(told: &StatusDocument, now: u64) -> Vec<String> {
             all.push(format!("Kernel argument {}: {}.", argument.words, argument.seen()));
         }
     }
-    for run in &told.lapsed {
+    for run in told.lapsed.iter().filter(is_left) {
         all.push(format!(
             "Run {run} was not confirmed before the machine was reset: the next `penstock apply`, or `penstock undo`, takes \
              back what it left."
@@ -376,7 +406,8 @@ pub fn notices(told: &StatusDocument, now: u64) -> Vec<String> {
 /// How a guest is and for how long, in one line; `now` in milliseconds since 1970.
 pub fn summary(name: &GuestName, guest: &Guest, now: u64) -> String {
     let Some(status) = &guest.status else {
-        return format!("{name:<16} {:<9}  not there yet", "");
+        let is = if guest.leaves { "being removed" } else { "not there yet" };
+        return format!("{name:<16} {:<9}  {is}", "");
     };
     let kind = match status.kind {
         GuestKind::Vm => "VM",
@@ -488,6 +519,8 @@ mod tests {
             died: None,
             half_way,
             cut_off: Vec::new(),
+            going: Vec::new(),
+            gone_on_from: Vec::new(),
             open,
             lapsed,
             at_boot: None,
@@ -585,6 +618,7 @@ mod tests {
             done: 3,
             at: Some((StepId(4), "guest rt-2: start".to_owned())),
             guests: BTreeMap::new(),
+            leaving: Default::default(),
         };
         let told =
             StatusDocument { died: Some(progress), ..told(status(Condition::Stopped, None), Vec::new()) };
@@ -593,6 +627,44 @@ mod tests {
             text.contains("A penstock that was applying died at step 4 (guest rt-2: start), with 3 of 9"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_run_that_somebody_is_at_work_on_is_left_to_them() {
+        let runs = |ids: &[&str]| ids.iter().map(|id| id.parse().unwrap()).collect::<Vec<RunId>>();
+        let all = StatusDocument {
+            half_way: runs(&["3", "4", "9"]),
+            cut_off: runs(&["4"]),
+            open: runs(&["10"]),
+            lapsed: runs(&["2", "5"]),
+            going: runs(&["4", "5", "9", "10"]),
+            gone_on_from: runs(&["1", "3"]),
+            ..told(status(Condition::Stopped, None), Vec::new())
+        };
+        let wanted = [
+            "Run 4 is being taken back.",
+            "Run 5 is being taken back.",
+            "Run 9 is being taken back.",
+            "Run 10 is being taken back.",
+            "Run 3 is what somebody goes on from right now.",
+            "Run 2 was not confirmed before the machine was reset: the next `penstock apply`, or `penstock undo`, takes back what \
+             it left.",
+        ];
+        assert_eq!(notices(&all, NOW), wanted);
+    }
+
+    #[test]
+    fn a_guest_that_goes_away_is_not_said_to_come() {
+        let wait = || Wait { what: "guest web: remove its definition".to_owned(), ..link(None, None) };
+        let mut told = told(status(Condition::Stopped, None), Vec::new());
+        let of = |leaves| Guest { waits: vec![wait()], leaves, ..Guest::default() };
+        told.guests = [("web".parse().unwrap(), of(true)), ("new".parse().unwrap(), of(false))].into();
+        let text = in_words(&told, NOW);
+        assert!(
+            text.contains("web                         being removed, waits for: guest web: remove"),
+            "{text}"
+        );
+        assert!(text.contains("new                         not there yet, waits for"), "{text}");
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub struct Progress {
     pub at: Option<(StepId, String)>,
     /// What each guest that is not as it is to be waits for.
     pub guests: BTreeMap<GuestName, Vec<Wait>>,
+    /// Those of the guests that are not there any more at the end: their definitions are removed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub leaving: BTreeSet<GuestName>,
 }
 
 /// A step that a guest waits for.
@@ -121,6 +124,7 @@ impl<'a> Kept<'a> {
             done: 0,
             at: None,
             guests: BTreeMap::new(),
+            leaving: leaving(plan),
         });
         Kept {
             next,
@@ -231,6 +235,23 @@ impl Known {
             other => other.to_string(),
         }
     }
+}
+
+/// The guests whose definitions a plan removes, and does not write anew.
+fn leaving(plan: &Plan) -> BTreeSet<GuestName> {
+    let mut leaving = BTreeSet::new();
+    for step in &plan.steps {
+        match &step.action {
+            Action::Guest(GuestAction::UndefineGuest { guest }) => {
+                leaving.insert(guest.clone());
+            }
+            Action::Guest(GuestAction::DefineGuest(definition)) => {
+                leaving.remove(&definition.guest);
+            }
+            _ => {}
+        }
+    }
+    leaving
 }
 
 /// How many seconds a wait may last.
@@ -380,6 +401,22 @@ mod tests {
         assert!(running(&path).guests.is_empty());
         drop(kept);
         assert_eq!(read(&path), Found::Nothing, "gone with the run");
+    }
+
+    #[test]
+    fn guests_whose_definitions_go_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("progress.json");
+        let (mut plan, mut nobody) = (plan(), ());
+        let guest: GuestName = "other".parse().unwrap();
+        let removed = GuestAction::UndefineGuest { guest: guest.clone() }.into();
+        plan.steps[4] =
+            Step { postcondition: Fact::after(&removed), action: removed, ..plan.steps[4].clone() };
+        let mut kept = Kept::new(&mut nobody, &plan, Mode::Undo, path.clone());
+        kept.started(&plan.steps[0]);
+        let progress = running(&path);
+        assert_eq!(progress.leaving, BTreeSet::from([guest]));
+        assert_eq!(progress.guests.len(), 3);
     }
 
     #[test]

@@ -18,6 +18,10 @@ pub struct RunStates {
     pub half_way: Vec<RunId>,
     /// Those of them that were to be confirmed: nothing goes on from one of these until it is taken back.
     pub cut_off: Vec<RunId>,
+    /// Runs that somebody is taking back right now.
+    pub going: Vec<RunId>,
+    /// Runs that somebody goes on from right now.
+    pub gone_on_from: Vec<RunId>,
     /// Runs that nobody had confirmed when the machine was reset, and that left something.
     pub lapsed: Vec<RunId>,
     /// Runs of which nothing can be read any more.
@@ -51,6 +55,10 @@ impl Machine {
         let runs = self.runs();
         let (all, unreadable) = runs.list()?;
         let mut states = RunStates { unreadable, last: all.last().cloned(), ..RunStates::default() };
+        for at_work in all.iter().filter(|run| run.is_running()) {
+            states.going.extend(at_work.takes_back());
+            states.gone_on_from.extend(&at_work.record.supersedes);
+        }
         for run in &all {
             let state = runs.state(run);
             let damage: Vec<String> = run.damage.iter().cloned().chain(state.damage).collect();

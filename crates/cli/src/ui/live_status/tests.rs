@@ -168,6 +168,8 @@ fn nothing_told() -> StatusDocument {
         died: None,
         half_way: Vec::new(),
         cut_off: Vec::new(),
+        going: Vec::new(),
+        gone_on_from: Vec::new(),
         open: Vec::new(),
         at_boot: None,
         lapsed: Vec::new(),
