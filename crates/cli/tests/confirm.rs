@@ -110,6 +110,38 @@ fn a_run_that_was_cut_off_waits_for_nobody() {
     assert!(said.contains("\"is_to_go\": false"), "{said}");
 }
 
+/// A run that was taken back long ago: nobody is told a way to keep it, and that of others which stand is not denied.
+#[test]
+fn who_comes_too_late_is_told_so_whoever_they_are() {
+    let waiting = Waiting::of(accounts::this_user());
+    let (all, _) = waiting.runs().list().unwrap();
+    let who = all[0].record.who.clone();
+    let expired = Decision { verdict: Confirmation::Expired, who: who.clone(), at: 1 };
+    decision::decide(&all[0].directory, expired).unwrap();
+    for connection in [OWN, OTHER] {
+        let (status, said) = waiting.confirm(&[], connection);
+        assert!(status == Some(1) && said.contains("too late: nobody confirmed run 1 in time"), "{said}");
+        assert!(!said.contains("keeps it") && !said.contains("was begun by"), "{said}");
+    }
+    let (status, said) = waiting.ask(Command::new(PROGRAM).args(["undo", "1"]), OWN);
+    assert!(status == Some(0) && said.contains("Nothing to undo: nothing of run 1 is left."), "{said}");
+
+    // Of one that was kept, who did not begin it hears that; it is no answer to "is mine kept".
+    let waiting = Waiting::of(accounts::this_user());
+    let (all, _) = waiting.runs().list().unwrap();
+    decision::decide(&all[0].directory, Decision { verdict: Confirmation::Confirmed, who, at: 1 }).unwrap();
+    let (status, said) = waiting.confirm(&[], OTHER);
+    assert!(status == Some(1) && said.contains("run 1 was confirmed before"), "{said}");
+    assert!(!said.contains("keeps it"), "{said}");
+
+    let waiting = Waiting::cut_off();
+    let (status, said) = waiting.confirm(&[], OTHER);
+    assert!(
+        status == Some(1) && said.contains("cannot be confirmed") && !said.contains("keeps it"),
+        "{said}"
+    );
+}
+
 /// While it is taken back, or an apply goes on from it, nobody is asked to do so.
 #[test]
 fn a_run_that_somebody_is_at_work_on_is_not_offered_to_others() {

@@ -13,7 +13,7 @@ use std::{
 use penstock_apply::{
     Mode, Options,
     history::{
-        Confirm, Confirmation, Decision, KnownRun, Phase, RunId, StoreError, Undecided, Who, decision,
+        Confirm, Confirmation, Decision, KnownRun, Phase, RunId, Runs, StoreError, Undecided, Who, decision,
         recovery::{Kept, RunToUndo},
         store,
         succession::has_gone_on_from,
@@ -397,38 +397,86 @@ pub fn confirm(
         let known = arguments.run.map(|wanted| (wanted, all.iter().any(|run| run.id() == wanted)));
         return Err(nothing_to_confirm(known, waiting));
     };
+    // What is gone nobody can keep, whoever asks.
+    let waiting = waiting.filter(|other| *other != run.id());
+    is_to_be_had(&runs, run).map_err(|failure| match waiting {
+        Some(other) => failure.hint(waits_too(other)),
+        None => failure,
+    })?;
     // Who comes late would keep what somebody else has begun since, and its own is gone.
     let (began_by, own) = (&run.record.who, who());
     if arguments.run.is_none() && began_by.caller() != own.caller() {
         let (id, began_by, own) = (run.id(), began_by.caller(), own.caller());
+        is_not_going(run)?;
         let text = format!("run {id} was begun by {began_by}, and not by {own}: nothing is confirmed");
+        let way = match runs.undecided(run) {
+            Some(Undecided::AtWork) => {
+                format!("`penstock confirm {id}` keeps it when it has come to its end")
+            }
+            Some(_) => format!("`penstock confirm {id}` keeps it"),
+            None => format!("run {id} was confirmed before"),
+        };
         return Err(Failure::new(Status::DoesNotHold, text)
-            .hint(format!("`penstock confirm {id}` keeps it; `penstock undo --list` shows all runs")));
+            .hint(format!("{way}; `penstock undo --list` shows all runs")));
     }
-    match runs.undecided(run) {
-        Some(Undecided::Lapsed) => {
-            let text = format!("too late: the machine was reset before anybody confirmed run {}", run.id());
-            return Err(Failure::new(Status::DoesNotHold, text)
-                .hint("`penstock undo`, or the next `penstock apply`, takes back what it left"));
-        }
-        Some(Undecided::AtWork) => {
-            let text = format!("run {} has not come to its end", run.id());
-            return Err(
-                Failure::new(Status::Busy, text).hint("confirm it when `penstock status` says that it waits")
-            );
-        }
-        Some(Undecided::CutOff) => {
-            let text =
-                format!("run {} was cut off before it came to its end, and cannot be confirmed", run.id());
-            return Err(Failure::new(Status::DoesNotHold, text).hint(CUT_OFF_WAY));
-        }
-        Some(Undecided::Waits) | None => {}
+    if runs.undecided(run) == Some(Undecided::AtWork) {
+        let text = format!("run {} has not come to its end", run.id());
+        return Err(
+            Failure::new(Status::Busy, text).hint("confirm it when `penstock status` says that it waits")
+        );
     }
-    // Held by the guard from the moment on at which it takes the run back, whether or not it can write that down.
+    let _deciding = deciding(run)?;
+    let ours = Decision { verdict: Confirmation::Confirmed, who: who(), at: progress::now() };
+    let given = decision::decide(&run.directory, ours.clone())?;
+    if let Some(other) = waiting {
+        printer.warn(waits_too(other));
+    }
+    match decision_in_words(run.id(), &given, given == ours) {
+        Ok(said) => {
+            printer.document(&Confirmed { run: run.id(), said: said.clone() })?;
+            printer.say(said);
+            Ok(Status::Holds)
+        }
+        Err(said) => Err(taken_back(said)),
+    }
+}
+
+/// Whether what a run did can stay yet: it was neither decided otherwise, nor is there nothing whole to keep.
+fn is_to_be_had(runs: &Runs, run: &KnownRun) -> Result<(), Failure> {
+    let id = run.id();
+    match (runs.undecided(run), &run.decision) {
+        (Some(Undecided::Lapsed), _) => {
+            let text = format!("too late: the machine was reset before anybody confirmed run {id}");
+            Err(Failure::new(Status::DoesNotHold, text)
+                .hint("`penstock undo`, or the next `penstock apply`, takes back what it left"))
+        }
+        (Some(Undecided::CutOff), _) => {
+            let text = format!("run {id} was cut off before it came to its end, and cannot be confirmed");
+            Err(Failure::new(Status::DoesNotHold, text).hint(CUT_OFF_WAY))
+        }
+        (Some(Undecided::AtWork | Undecided::Waits), _) | (None, None) => Ok(()),
+        (None, Some(given)) => match decision_in_words(id, given, false) {
+            Ok(_) => Ok(()),
+            Err(said) => is_not_going(run).and(Err(taken_back(said))),
+        },
+    }
+}
+
+/// Whether nobody is taking a run back right now. Who may not look is not kept from being told the rest.
+fn is_not_going(run: &KnownRun) -> Result<(), Failure> {
+    match deciding(run) {
+        Err(failure) if failure.status == Status::DoesNotHold => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// What nobody else decides of a run while this is held. By the guard that is from the moment on at which it takes the run back, whether or
+/// not it can write that down.
+fn deciding(run: &KnownRun) -> Result<files::Lock, Failure> {
     let began = boot::elapsed();
-    let _deciding = loop {
+    loop {
         if let Some(lock) = run.deciding()? {
-            break lock;
+            return Ok(lock);
         }
         if boot::elapsed() - began > ANOTHER_DECIDES {
             let text = format!("too late: run {} is being taken back", run.id());
@@ -437,22 +485,15 @@ pub fn confirm(
             );
         }
         thread::sleep(Duration::from_millis(10));
-    };
-    let ours = Decision { verdict: Confirmation::Confirmed, who: who(), at: progress::now() };
-    let given = decision::decide(&run.directory, ours.clone())?;
-    if let Some(other) = waiting.filter(|other| *other != run.id()) {
-        printer.warn(format!("run {other} waits to be confirmed: `penstock confirm {other}`"));
     }
-    match decision_in_words(run.id(), &given, given == ours) {
-        Ok(said) => {
-            printer.document(&Confirmed { run: run.id(), said: said.clone() })?;
-            printer.say(said);
-            Ok(Status::Holds)
-        }
-        Err(said) => {
-            Err(Failure::new(Status::DoesNotHold, said).hint("`penstock undo --list` says what is left"))
-        }
-    }
+}
+
+fn taken_back(said: String) -> Failure {
+    Failure::new(Status::DoesNotHold, said).hint("`penstock undo --list` says what is left")
+}
+
+fn waits_too(other: RunId) -> String {
+    format!("run {other} waits to be confirmed: `penstock confirm {other}`")
 }
 
 /// Why there is nothing to confirm: no run was named, or this one, which is known here or not. With the one that waits, if one does.

@@ -124,7 +124,10 @@ pub fn run(
         return Ok(Status::Holds);
     }
     if targets.is_empty() {
-        printer.say("Nothing to undo: no run has left anything on this machine.");
+        printer.say(match arguments.run {
+            Some(run) => format!("Nothing to undo: nothing of run {run} is left."),
+            None => "Nothing to undo: no run has left anything on this machine.".to_owned(),
+        });
         printer.document(&Carried::default())?;
         return Ok(Status::Holds);
     }
