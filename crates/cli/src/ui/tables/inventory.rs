@@ -175,9 +175,9 @@ fn inner_table<const N: usize>(out: &mut Paragraphs, header: &[&str; N], rows: &
     if rows.is_empty() {
         return;
     }
-    for line in columns_in_use(out, header, rows) {
-        out.push_str("    ");
-        out.push_str(line.trim_start());
+    let used = std::array::from_fn(|column| rows.iter().any(|row| row[column] != NONE));
+    for row in out.columns(4, header, rows, used) {
+        out.push_str(&row);
     }
 }
 
@@ -422,12 +422,7 @@ fn sets<'a>(all: impl Iterator<Item = &'a CpuSet>) -> String {
 
 /// Rows below a header.
 fn columns<const N: usize>(out: &Paragraphs, header: &[&str; N], rows: &[[String; N]]) -> Vec<String> {
-    out.columns(header, rows, [true; N])
-}
-
-/// As [`columns`], without the columns in which no row has anything.
-fn columns_in_use<const N: usize>(out: &Paragraphs, header: &[&str; N], rows: &[[String; N]]) -> Vec<String> {
-    out.columns(header, rows, std::array::from_fn(|column| rows.iter().any(|row| row[column] != NONE)))
+    out.columns(2, header, rows, [true; N])
 }
 
 #[cfg(test)]
@@ -456,7 +451,7 @@ mod tests {
                 continue;
             }
             seen += 1;
-            let inventory = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+            let inventory: Inventory = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
             let text = table(&inventory, Some(WIDTH));
             let kept = path.with_extension("txt");
             if env::var_os("UPDATE_GOLDEN").is_some() {
@@ -472,6 +467,11 @@ mod tests {
             for width in [40, 60, 80, 200] {
                 let narrow = table(&inventory, Some(width));
                 assert!(narrow.lines().all(|line| line.chars().count() <= width), "{width}: {narrow}");
+                let macs = inventory.pfs.iter().filter_map(|pf| pf.permanent_mac.map(|mac| mac.to_string()));
+                let functions = inventory.pfs.iter().map(|pf| pf.bdf.to_string());
+                for whole in macs.chain(functions) {
+                    assert!(narrow.contains(&whole), "{width}: {whole} in {narrow}");
+                }
             }
             assert!(
                 !table(&inventory, None).contains('…'),
