@@ -6,6 +6,7 @@ use std::{
 };
 
 use indexmap::IndexMap;
+use penstock_host::process;
 use penstock_model::{
     Bdf, GuestName, Inventory, NicName, Outcome, Verdict, Verdicts,
     verdict::{Subject, Vantage},
@@ -60,7 +61,11 @@ pub fn run(arguments: &Verify, settings: &Settings, printer: &mut Printer) -> Re
     }
     let holds = !verdicts.is_empty() && verdicts.iter().all(Verdict::holds);
     let verified = Verified { holds, verdicts };
-    printer.answer(holds, &verified, || table(&verified.verdicts, arguments.verbose))?;
+    printer.answer(holds, &verified, || {
+        let unseen = unseen_inside(&verified.verdicts, process::is_root());
+        table(&verified.verdicts, arguments.verbose)
+            + &unseen.map(|unseen| format!("\n{unseen}")).unwrap_or_default()
+    })?;
     Ok(if holds { Status::Holds } else { Status::DoesNotHold })
 }
 
@@ -159,6 +164,15 @@ fn guest_of(verdict: &Verdict) -> Option<&GuestName> {
     }
 }
 
+/// "18 unknown: looking inside guests needs root": what keeps an ordinary user from more; `None` where that is not the reason.
+fn unseen_inside(verdicts: &[Verdict], is_root: bool) -> Option<String> {
+    let is_inside = |verdict: &&Verdict| {
+        verdict.outcome == Outcome::Unknown && !verdict.out_of_sight && guest_of(verdict).is_some()
+    };
+    let unseen = verdicts.iter().filter(is_inside).count();
+    (!is_root && unseen > 0).then(|| format!("{unseen} unknown: looking inside guests needs root"))
+}
+
 /// Every verdict that does not hold in full, then the count of each outcome.
 pub fn table(verdicts: &[Verdict], verbose: bool) -> String {
     let mut text = String::new();
@@ -184,4 +198,29 @@ pub fn table(verdicts: &[Verdict], verbose: bool) -> String {
     let counts: Vec<String> = all.map(|outcome| format!("{} {outcome}", count(outcome))).into();
     text.push_str(&counts.join(", "));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ordinary_user_is_told_once_what_looking_into_guests_needs() {
+        let of = |outcome, out_of_sight| {
+            let subject = Subject::Guest("web".parse().unwrap());
+            let seen = Err("a shell inside could not be run: Permission denied".to_owned());
+            let verdict = Verdict::of_host(subject, "confinement", "out of reach".to_owned(), seen);
+            Verdict { outcome, out_of_sight, ..verdict }
+        };
+        let all = [
+            of(Outcome::Unknown, false),
+            of(Outcome::Unknown, false),
+            of(Outcome::Unknown, true),
+            of(Outcome::Pass, false),
+        ];
+        let wanted = "2 unknown: looking inside guests needs root";
+        assert_eq!(unseen_inside(&all, false).as_deref(), Some(wanted));
+        assert_eq!(unseen_inside(&all, true), None);
+        assert_eq!(unseen_inside(&all[2..], false), None);
+    }
 }

@@ -185,7 +185,15 @@ fn tried(place: &ContainerPlace, own_root: bool) -> Result<Tried, String> {
     );
     let output = place.run(&Command::new("/bin/sh").args(["-c", &script]).env("LC_ALL", "C"));
     let output = output.map_err(|error| penstock_host::chain(&error))?;
-    judge(&output.text())
+    let (said, errors) = (output.text(), output.errors());
+    judge(&said).map_err(|why| not_inside(output.status.success(), &said, &errors).unwrap_or(why))
+}
+
+/// Why no shell ran inside, of one that failed before it said anything: in words of what was to run it there, as for want of a permission.
+fn not_inside(success: bool, said: &str, errors: &str) -> Option<String> {
+    let why = errors.lines().map(str::trim).find(|line| !line.is_empty())?;
+    (!success && said.is_empty())
+        .then(|| format!("a shell inside could not be run: {}", crate::words::printable(why)))
 }
 
 /// What the shell said.
@@ -230,6 +238,17 @@ mod tests {
         for odd in ["", "x", "1 5 1\n", "0 -1 5"] {
             assert!(root_outside(odd).is_err(), "{odd:?}");
         }
+    }
+
+    #[test]
+    fn who_may_not_run_a_shell_inside_is_told_that_and_not_of_the_shell() {
+        let refused = "\nlxc-attach: penstock-web: Permission denied - Failed to open\nlxc-attach: more\n";
+        let wanted =
+            "a shell inside could not be run: lxc-attach: penstock-web: Permission denied - Failed to open";
+        assert_eq!(not_inside(false, "", refused).as_deref(), Some(wanted));
+        assert_eq!(not_inside(false, "reads /proc/kcore\n", refused), None, "it ran, and broke off");
+        assert_eq!(not_inside(true, "", refused), None);
+        assert_eq!(not_inside(false, "", " \n"), None);
     }
 
     #[test]
