@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use penstock_board::{Board, Cache, Design, Image, Lasting, Progress, Proof, UpOptions};
+use penstock_board::{Board, Cache, Design, DesignError, Image, Lasting, Progress, Proof, UpOptions};
 use penstock_host::{Command, Output, Place, process};
 use penstock_model::{DataPath, InterfaceName, Inventory, Model, Uplink};
 
 use crate::{
     failure::{Failure, Status},
-    model_file::ModelFile,
+    model_file::{self, ModelFile},
     settings::Settings,
     ui::printer::Printer,
 };
@@ -36,12 +36,25 @@ impl Boards {
     ///
     /// # Errors
     ///
-    /// `Status::BadInput` with all reasons why no board can be composed.
-    pub fn design(&self, file: &ModelFile, inventory: Option<&Inventory>) -> Result<Design, Failure> {
+    /// `Status::BadInput` with all reasons why no board can be composed; `Status::DoesNotFit` where the inventory is the only one, with the
+    /// places in the file as `plan` tells them.
+    pub fn design(
+        &self,
+        file: &ModelFile,
+        inventory: Option<&Inventory>,
+        printer: &mut Printer,
+    ) -> Result<Design, Failure> {
         Design::from_model(&file.model, inventory).map_err(|errors| {
+            let of_inventory = |error: &DesignError| matches!(error, DesignError::NoSuchPf { .. });
+            let does_not_fit = errors.iter().all(of_inventory);
+            if let (true, Some(inventory)) = (does_not_fit, inventory)
+                && let Err(found) = penstock_plan::resolve(&file.model, inventory)
+            {
+                return model_file::does_not_fit(&found, &file.source, printer);
+            }
             let list: Vec<String> = errors.iter().map(ToString::to_string).collect();
             let text = format!("no board can be composed for {}:\n  {}", file.source.name, list.join("\n  "));
-            Failure::new(Status::BadInput, text)
+            Failure::new(if does_not_fit { Status::DoesNotFit } else { Status::BadInput }, text)
         })
     }
 

@@ -280,6 +280,23 @@ fn a_nic_selected_by_name_is_answered_with_who_has_that_name_now() {
     }
 }
 
+/// As `plan` tells it, with the place in the model.
+#[test]
+fn a_rehearsal_of_a_machine_that_does_not_fit_is_answered_as_a_plan_is() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "m.yaml", models::dealt_out(2, 9, 2));
+    write(directory.path(), "machine.json", serde_json::to_string(&models::machine(2, 8)).unwrap());
+    let told = |line: &str| {
+        let run = penstock(directory.path(), &line.split(' ').collect::<Vec<_>>());
+        assert_eq!(run.status, 6, "{line}: {}", run.stderr);
+        run.stderr
+    };
+    let planned = told("plan m.yaml --inventory machine.json");
+    assert!(planned.contains("m.yaml:"), "{planned}");
+    assert_eq!(told("rehearse m.yaml --inventory machine.json"), planned);
+    assert!(!directory.path().join("runs").exists());
+}
+
 #[test]
 fn evidence_is_not_written_over() {
     let directory = tempfile::tempdir().unwrap();

@@ -100,6 +100,8 @@ fn every_verb_prints_one_document_when_it_is_done_and_when_it_fails() {
         ("check large.yaml --inventory machine.json --format json".to_owned(), "check", 6),
         ("plan fits.yaml --inventory machine.json --json".to_owned(), "plan", 0),
         ("plan large.yaml --inventory machine.json --json".to_owned(), "error", 6),
+        ("rehearse large.yaml --inventory machine.json --json".to_owned(), "error", 6),
+        ("board up large.yaml --inventory machine.json --json".to_owned(), "error", 6),
         ("plan bad.yaml --json".to_owned(), "error", 2),
         ("apply bad.yaml --json".to_owned(), "error", 2),
         ("verify bad.yaml --json".to_owned(), "error", 2),

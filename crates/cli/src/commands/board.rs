@@ -31,7 +31,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             let file =
                 model_file::read(&model, strict, For::of(inventory.as_deref(), false, settings), printer)?;
             let inventory = inventory.as_deref().map(model_file::read_inventory).transpose()?;
-            let mut design = boards.design(&file, inventory.as_ref())?;
+            let mut design = boards.design(&file, inventory.as_ref(), printer)?;
             design.kernel_arguments = kernel_arguments;
             let image = boards.image(printer)?;
             let name = Some(file.model.machine.as_str());

@@ -95,7 +95,7 @@ fn up(
     // Before anything is made that takes minutes.
     cluster::Cluster::check(boards.cache(), &name, nodes)?;
     check_parts(boards)?;
-    let mut design = boards.design(&file, None)?;
+    let mut design = boards.design(&file, None, printer)?;
     for changed in cluster::fit(&mut design) {
         printer.say(changed);
     }

@@ -35,7 +35,7 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
     )?;
     let inventory = arguments.inventory.as_deref().map(model_file::read_inventory).transpose()?;
     let boards = Boards::new(settings);
-    let design = boards.design(&file, inventory.as_ref())?;
+    let design = boards.design(&file, inventory.as_ref(), printer)?;
 
     let now = SystemTime::now();
     let directory = RunDirectory::create(arguments.output.as_deref(), &file.model.machine, now)?;
