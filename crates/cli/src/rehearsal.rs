@@ -212,6 +212,11 @@ impl<'a> Rehearsal<'a> {
         &self.files
     }
 
+    /// Whether there was a board: without one nothing was rehearsed.
+    pub fn had_a_board(&self) -> bool {
+        self.evidence.versions.qemu.is_some()
+    }
+
     /// Whether all was done and all that was seen is as the model says.
     pub fn holds(&self) -> bool {
         let measured = self.evidence.measurements.as_ref();

@@ -280,6 +280,23 @@ fn a_nic_selected_by_name_is_answered_with_who_has_that_name_now() {
     }
 }
 
+#[test]
+fn a_directory_that_cannot_be_had_is_answered_with_another() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "m.yaml", models::dealt_out(2, 8, 2));
+    write(directory.path(), "machine.json", serde_json::to_string(&models::machine(2, 8)).unwrap());
+    write(directory.path(), "file", "");
+    for line in [
+        "rehearse m.yaml -o file",
+        "rehearse m.yaml -o /proc/xx",
+        "export m.yaml --to netplan --inventory machine.json -o file",
+    ] {
+        let run = penstock(directory.path(), &line.split(' ').collect::<Vec<_>>());
+        assert_eq!(run.status, 2, "{line}: {}", run.stderr);
+        assert!(run.stderr.contains("help: name another directory with --output"), "{line}: {}", run.stderr);
+    }
+}
+
 /// As `plan` tells it, with the place in the model.
 #[test]
 fn a_rehearsal_of_a_machine_that_does_not_fit_is_answered_as_a_plan_is() {

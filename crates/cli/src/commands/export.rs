@@ -11,7 +11,7 @@ use crate::{
     failure::{Failure, Status},
     generated_files,
     model_file::{self, For},
-    runtime::machine::Machine,
+    runtime::{machine::Machine, run_directory::ANOTHER},
     settings::Settings,
     ui::printer::Printer,
 };
@@ -66,12 +66,14 @@ pub fn run(arguments: &Export, settings: &Settings, printer: &mut Printer) -> Re
         .map_err(|found| model_file::does_not_fit(&found, &file.source, printer))?;
     let mut entries = Vec::with_capacity(files.len());
     if let Some(directory) = &arguments.output {
-        files::create_dir_all(directory).map_err(Failure::of_named)?;
+        files::create_dir_all(directory)
+            .map_err(Failure::of_named)
+            .map_err(|failure| failure.hint(ANOTHER))?;
     }
     for exported in files {
         let path = arguments.output.as_ref().map(|directory| directory.join(&exported.name));
         if let Some(path) = &path {
-            generated_files::write(path, &exported.text)?;
+            generated_files::write(path, &exported.text).map_err(|failure| failure.hint(ANOTHER))?;
         }
         entries.push(Entry { name: exported.name, path, text: exported.text });
     }

@@ -21,7 +21,7 @@ use crate::{
 ///
 /// For a model that is wrong or gives no board; when the run directory cannot be had, the board does not boot, a verb in it fails, or the run
 /// directory cannot be written. Once a board is to be booted, what was seen until then is kept in it all the same, and with `--json` printed
-/// where the board or a verb has failed.
+/// where the board or a verb has failed. Where a program or a permission for a board is missing, no run directory is left.
 pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if arguments.measure.is_none() && arguments.tuning.is_given() {
         let text = "it was said how to measure, and not that anything is to be measured";
@@ -44,6 +44,15 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
     let measuring = choice.map(|choice| Measuring::new(&file, choice, directory.path(), now)).transpose()?;
     let mut rehearsal = Rehearsal::new(&file, directory.id(), now);
     let outcome = rehearsal.perform(&boards, design, arguments.cold, measuring, printer);
+    let outcome = match outcome {
+        // Nothing was rehearsed that there could be a report of: what is missing was named before it began.
+        Err(failure) if failure.status == Status::Missing && !rehearsal.had_a_board() => {
+            printer.done();
+            directory.discard();
+            return Err(failure);
+        }
+        outcome => outcome,
+    };
     let status = match &outcome {
         Ok(()) if rehearsal.holds() => Status::Holds,
         Ok(()) => Status::DoesNotHold,

@@ -13,7 +13,7 @@ use penstock_report::compare;
 use crate::{
     arguments::Report,
     failure::{Failure, Status},
-    runtime::kept_run::KeptRun,
+    runtime::{kept_run::KeptRun, run_directory::ANOTHER},
     ui::printer::Printer,
 };
 
@@ -90,5 +90,5 @@ fn keep(directory: &Path, all: &[(&str, String)]) -> Result<(), Failure> {
     let written = files::create_dir_all(directory).and_then(|()| {
         all.iter().try_for_each(|(name, text)| files::write_atomic(directory.join(name), text))
     });
-    written.map_err(|error| Failure::of_named(error).hint("name another directory with --output"))
+    written.map_err(|error| Failure::of_named(error).hint(ANOTHER))
 }

@@ -22,11 +22,16 @@ use crate::{
 /// While the run goes on it is locked, unless its file system has no locks: of two that would write to it, one does.
 pub struct RunDirectory {
     path: PathBuf,
+    /// The directories that were not there before, the deepest first.
+    made: Vec<PathBuf>,
     _lock: Option<Lock>,
 }
 
 /// What is locked, in the directory; it is gone when the run is over.
 const LOCK: &str = ".penstock-run.lock";
+
+/// What to do about a directory that cannot be had.
+pub const ANOTHER: &str = "name another directory with --output";
 
 /// ENOLCK, ENOSYS and EOPNOTSUPP (errno(3)).
 const NO_LOCKS: [i32; 3] = [37, 38, 95];
@@ -39,6 +44,13 @@ impl RunDirectory {
     ///
     /// `Status::BadInput` when `wanted` is not empty; when another process has it, or it cannot be made.
     pub fn create(wanted: Option<&Path>, machine: &str, now: SystemTime) -> Result<RunDirectory, Failure> {
+        RunDirectory::made(wanted, machine, now).map_err(|failure| match failure.hints.is_empty() {
+            true => failure.hint(ANOTHER),
+            false => failure,
+        })
+    }
+
+    fn made(wanted: Option<&Path>, machine: &str, now: SystemTime) -> Result<RunDirectory, Failure> {
         let Some(wanted) = wanted else {
             let time = humantime::format_rfc3339_seconds(now).to_string().replace([':', '-'], "");
             return RunDirectory::fresh(&Path::new("runs").join(format!("{machine}-{time}")));
@@ -50,7 +62,18 @@ impl RunDirectory {
             return Err(in_use(wanted));
         }
         let text = format!("the run directory {} is not empty", wanted.display());
-        Err(Failure::new(Status::BadInput, text).hint("name another with --output"))
+        Err(Failure::new(Status::BadInput, text).hint(ANOTHER))
+    }
+
+    /// Leaves nothing behind of a run that did not come to begin: what this one has written, and the directories that it made.
+    pub fn discard(self) {
+        let made = self.made.clone();
+        for name in files::list(&self.path).unwrap_or_default() {
+            let _ = files::remove_file(self.path.join(name));
+        }
+        drop(self);
+        // One that has something else in it by now stays, and those above it.
+        let _ = made.iter().try_for_each(files::remove_directory);
     }
 
     /// The directory of an earlier run that goes on.
@@ -77,6 +100,8 @@ impl RunDirectory {
 
     /// Makes a directory this run's; `None` when it is another's, or has something in it.
     fn claim(path: &Path) -> Result<Option<RunDirectory>, Failure> {
+        let is_new = |path: &&Path| !path.as_os_str().is_empty() && !files::exists(path);
+        let new: Vec<PathBuf> = path.ancestors().take_while(is_new).map(Path::to_owned).collect();
         files::create_dir_all(path).map_err(Failure::of_named)?;
         // In one that somebody has put something into, nothing is locked.
         if !is_empty(path)? {
@@ -84,7 +109,11 @@ impl RunDirectory {
         }
         let locked = RunDirectory::lock(path)?;
         // Another may have come to its end meanwhile.
-        Ok(locked.filter(|_| is_empty(path).is_ok_and(|empty| empty)))
+        let ours = locked.filter(|_| is_empty(path).is_ok_and(|empty| empty));
+        Ok(ours.map(|mut directory| {
+            directory.made = new;
+            directory
+        }))
     }
 
     fn lock(path: &Path) -> Result<Option<RunDirectory>, Failure> {
@@ -100,7 +129,7 @@ impl RunDirectory {
                 held => held,
             },
         };
-        Ok(Some(RunDirectory { path: path.to_owned(), _lock: lock }))
+        Ok(Some(RunDirectory { path: path.to_owned(), made: Vec::new(), _lock: lock }))
     }
 
     /// Where it is.
@@ -238,7 +267,28 @@ mod tests {
             let failure =
                 RunDirectory::create(Some(&wanted), "m", SystemTime::UNIX_EPOCH).map(drop).unwrap_err();
             assert_eq!(failure.status, Status::BadInput, "{}", failure.in_one_line());
+            assert_eq!(failure.hints, [ANOTHER]);
         }
+    }
+
+    #[test]
+    fn a_run_that_did_not_begin_leaves_what_was_there() {
+        let there = tempfile::tempdir().unwrap();
+        let create = |path: &Path| RunDirectory::create(Some(path), "m", SystemTime::UNIX_EPOCH).unwrap();
+        let new = there.path().join("runs/m-1");
+        let directory = create(&new);
+        files::write_atomic(new.join("run.json"), "{}").unwrap();
+        directory.discard();
+        assert!(files::list(there.path()).unwrap().is_empty());
+        // With the run of another beside it.
+        let (directory, _other) = (create(&new), create(&there.path().join("runs/m-2")));
+        directory.discard();
+        assert_eq!(files::list(there.path().join("runs")).unwrap(), ["m-2"]);
+        // One that somebody had made.
+        let own = there.path().join("own");
+        files::create_dir_all(&own).unwrap();
+        create(&own).discard();
+        assert!(files::list(&own).unwrap().is_empty());
     }
 
     #[test]
