@@ -115,7 +115,7 @@ impl<'a> Rehearsal<'a> {
 
         for line in &self.outside {
             let made = board.run(&Command::new("sh").args(["-c", line]).deadline(TIMEOUT));
-            made?.succeeded()?;
+            made.map_err(|error| interrupted("copy", error.into()))?.succeeded()?;
         }
 
         printer.doing("Scanning the board");
@@ -240,7 +240,23 @@ impl<'a> Rehearsal<'a> {
         let started = Instant::now();
         let outcome = act(&mut self.evidence);
         self.evidence.phases.push(Phase { name: name.to_owned(), took: started.elapsed() });
-        outcome
+        outcome.map_err(|failure| interrupted(name, failure))
+    }
+}
+
+/// An interrupt in what was done inside the board, in words of the rehearsal; any other failure is as it was. What was run there for it says
+/// nothing to whoever typed Ctrl-C.
+fn interrupted(phase: &str, failure: Failure) -> Failure {
+    let doing = match phase {
+        "copy" => "penstock and the model were copied into the board",
+        "scan" => "the board was scanned",
+        "apply" => "the model was applied to the board",
+        "verify" => "the board was verified",
+        _ => return failure,
+    };
+    match failure.status {
+        Status::Interrupted => Failure::new(Status::Interrupted, format!("interrupted while {doing}")),
+        _ => failure,
     }
 }
 
@@ -305,4 +321,25 @@ fn records(carried: &Carried) -> Vec<StepRecord> {
         }
     };
     carried.plan.steps.iter().map(record).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_is_told_without_what_was_run_for_the_rehearsal() {
+        let internals = |status| Failure::new(status, "could not run a command inside the board");
+        for (phase, wanted) in [
+            ("scan", "interrupted while the board was scanned"),
+            ("apply", "interrupted while the model was applied to the board"),
+            ("verify", "interrupted while the board was verified"),
+            ("boot", "could not run a command inside the board"),
+        ] {
+            let failure = interrupted(phase, internals(Status::Interrupted));
+            assert_eq!((failure.status, failure.in_one_line().as_str()), (Status::Interrupted, wanted));
+        }
+        let other = interrupted("apply", internals(Status::Failed));
+        assert_eq!(other.in_one_line(), "could not run a command inside the board");
+    }
 }
