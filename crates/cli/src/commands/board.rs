@@ -1,9 +1,11 @@
 //! `penstock board`: keep, enter and drop a rehearsal's board.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use penstock_board::{Board, BoardError, Lasting, Proof};
 use penstock_host::{Command, Place, terminal};
+use penstock_model::GuestName;
+use serde::Deserialize;
 
 use crate::{
     arguments::{Board as Verb, ImageFile},
@@ -16,6 +18,10 @@ use crate::{
     settings::Settings,
     ui::printer::Printer,
 };
+
+/// So long a board may take to list its guests.
+const LISTING: Duration = Duration::from_secs(60);
+
 /// Runs one of the verbs of `board`.
 ///
 /// # Errors
@@ -70,6 +76,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         Verb::Console { name, guest } => {
             let board = Board::attach(boards.cache(), &name).map_err(boards::failed)?;
             printer.done();
+            undefined(&board, &guest).map_or(Ok(()), Err)?;
             attached(&board, board.console_command(&guest))
         }
         Verb::Down { name } => {
@@ -89,6 +96,38 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
             Ok(Status::Holds)
         }
     }
+}
+
+/// What is to be said where a guest is not defined on a board; `None` where it is, or the board does not tell. The account that consoles are
+/// entered by answers strangers, and repeats nothing of what it is asked for.
+fn undefined(board: &Board, guest: &GuestName) -> Option<Failure> {
+    let listed =
+        board.run(&Command::new(boards::BINARY).args(["console", "--json"]).deadline(LISTING)).ok()?;
+    not_among(board.name(), guest, &listed.stdout)
+}
+
+/// The same, as the board's `console --json` lists its guests.
+fn not_among(board: &str, guest: &GuestName, listed: &[u8]) -> Option<Failure> {
+    #[derive(Deserialize)]
+    struct Listed {
+        guest: GuestName,
+    }
+    #[derive(Deserialize)]
+    struct Consoles {
+        guests: Vec<Listed>,
+    }
+    let Consoles { guests } = serde_json::from_slice(listed).ok()?;
+    if guests.iter().any(|listed| listed.guest == *guest) {
+        return None;
+    }
+    let names: Vec<&str> = guests.iter().map(|listed| listed.guest.as_str()).collect();
+    let text = format!("guest {guest} is not defined on the board {board}");
+    Some(Failure::new(Status::BadInput, text).hint(match names[..] {
+        [] => format!(
+            "no guest is: apply a model first, as with `penstock board ssh {board} -- penstock apply MODEL`"
+        ),
+        _ => format!("those that are: {}", names.join(", ")),
+    }))
 }
 
 /// Runs a command that enters `board` on this terminal, and ends as it ends; when the board ended with it, that is said.
@@ -138,4 +177,25 @@ fn proof(from: &Path, file: &ImageFile) -> Result<Proof, Failure> {
         }
     };
     proof.map_err(|source| boards::failed(BoardError::Unproven { file: from.to_owned(), source }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_a_board_does_not_have_is_named_with_those_that_it_has() {
+        let said = |guests: &str| {
+            let listed = format!("{{\"kind\": \"consoles\", \"guests\": {guests}}}");
+            let failure = not_among("practice", &"nope".parse().unwrap(), listed.as_bytes())?;
+            assert_eq!(failure.status, Status::BadInput);
+            Some(format!("{}: {}", failure.in_one_line(), failure.hints.concat()))
+        };
+        let wanted = "guest nope is not defined on the board practice: those that are: web, db";
+        let listed = r#"[{"guest": "web", "kind": "container", "bytes": 3}, {"guest": "db"}]"#;
+        assert_eq!(said(listed).as_deref(), Some(wanted));
+        assert!(said("[]").unwrap().contains("no guest is: apply a model first"));
+        assert_eq!(said(r#"[{"guest": "nope"}]"#), None);
+        assert_eq!(said("what?"), None, "who cannot be asked keeps nobody out");
+    }
 }
