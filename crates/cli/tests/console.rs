@@ -502,6 +502,19 @@ fn a_guest_that_goes_away_is_not_said_to_come() {
 }
 
 #[test]
+fn who_names_a_guest_where_the_model_stands_is_told_the_order() {
+    let machine = Machine::new();
+    for verb in ["stop", "start"] {
+        let told = machine.run(&[verb, "rt-2"], b"");
+        assert_eq!(told.status, 2, "{}", told.stderr);
+        let help = format!("rt-2 is a guest, and the model stands before it: `penstock {verb} MODEL rt-2`");
+        assert!(told.stderr.contains(&help), "{}", told.stderr);
+        let told = machine.run(&[verb, "nobody"], b"");
+        assert!(!told.stderr.contains("MODEL nobody"), "{}", told.stderr);
+    }
+}
+
+#[test]
 fn status_tells_of_the_dead_and_of_who_waits() {
     let machine = Machine::new();
     let stopped = machine.run(&["status"], b"");

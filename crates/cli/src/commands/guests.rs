@@ -1,6 +1,7 @@
 //! `penstock start` and `penstock stop`: guests of a model on this machine.
 
 use penstock_apply::Mode;
+use penstock_host::files;
 use penstock_model::{GuestName, Inventory, Model};
 use penstock_plan::{Plan, PlanError, in_use};
 
@@ -43,8 +44,9 @@ fn run(
     settings: &Settings,
     printer: &mut Printer,
 ) -> Result<Status, Failure> {
-    let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)?;
     let machine = Machine::here(settings);
+    let file = model_file::read_subject(&arguments.subject, For::Here(settings), printer)
+        .map_err(|failure| with_guest_in_place(failure, arguments, mode, &machine))?;
     let mut alone = guard::take_back_lapsed(&machine, machine.lock()?, printer)?;
     let inventory = machine.inventory_with_tuning(&file.model)?;
     let plan = planner(&file.model, &inventory, &arguments.guests)
@@ -57,4 +59,20 @@ fn run(
     dangers::refuse(&found, &arguments.allowed.names, printer)?;
     alone.in_use = in_use(&plan, &inventory);
     apply::carry_out(&machine, alone, plan, mode, &file, printer)?.end(printer)
+}
+
+/// Where no file has the name that stands for the model's, and a guest has it, what was probably meant.
+fn with_guest_in_place(failure: Failure, arguments: &Guests, mode: Mode, machine: &Machine) -> Failure {
+    let model = &arguments.subject.model;
+    let guest = model.to_str().and_then(|name| name.parse::<GuestName>().ok());
+    let Some(guest) = guest.filter(|_| arguments.subject.payload.is_none() && !files::exists(model)) else {
+        return failure;
+    };
+    let known = machine.guests().seen().unwrap_or_default();
+    if !known.contains_key(&guest) {
+        return failure;
+    }
+    let verb = if mode == Mode::TearDown { "stop" } else { "start" };
+    failure
+        .hint(format!("{guest} is a guest, and the model stands before it: `penstock {verb} MODEL {guest}`"))
 }
