@@ -1,9 +1,12 @@
 //! From the words of the command line to [`Arguments`]: whether there are colours is known before clap says anything.
 
-use std::{env, ffi::OsString, path::Path, process};
+use std::{collections::BTreeSet, env, ffi::OsString, path::Path, process};
 
 use anstream::ColorChoice;
-use clap::{Parser, ValueEnum, error::ContextKind};
+use clap::{
+    CommandFactory, Parser, ValueEnum,
+    error::{ContextKind, ContextValue},
+};
 use penstock_model::text::one_line;
 
 use super::{Arguments, Color, Common, Verb, peers};
@@ -40,7 +43,8 @@ fn is_plugin_call(words: &[OsString]) -> bool {
 
 /// Says what is wrong with the words, or the help that was asked for, and ends. clap repeats what was typed, which may have come
 /// from anywhere, and among clap's own colours nobody can tell it: so that the same is said of words that are fit to be shown.
-fn complain(words: &[OsString], error: clap::Error) -> ! {
+fn complain(words: &[OsString], mut error: clap::Error) -> ! {
+    without_hidden(&mut error);
     let json = |word: &OsString| word == "--json" || word == "--format=json";
     if error.exit_code() != 0 && words.iter().take_while(|word| *word != "--").any(json) {
         // Who asked for JSON gets a document all the same.
@@ -57,11 +61,50 @@ fn complain(words: &[OsString], error: clap::Error) -> ! {
         said(error);
     }
     match Arguments::try_parse_from(shown) {
-        Err(same) if same.kind() == error.kind() => said(same),
+        Err(mut same) if same.kind() == error.kind() => {
+            without_hidden(&mut same);
+            said(same)
+        }
         _ => {
             anstream::eprintln!("{}", one_line(&error.to_string()));
             process::exit(error.exit_code());
         }
+    }
+}
+
+/// Takes out of clap's suggestions what `--help` does not show: verbs and options of Penstock's own.
+fn without_hidden(error: &mut clap::Error) {
+    let mut shown = BTreeSet::new();
+    names(&Arguments::command(), &mut shown);
+    for kind in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg] {
+        let left: Vec<String> = match error.get(kind) {
+            Some(ContextValue::String(one)) => vec![one.clone()],
+            Some(ContextValue::Strings(several)) => several.clone(),
+            _ => continue,
+        };
+        let first = |text: &str| text.split([' ', '=']).next().unwrap_or_default().to_owned();
+        let left: Vec<String> = left.into_iter().filter(|text| shown.contains(&first(text))).collect();
+        match (&left[..], error.get(kind)) {
+            ([], _) => drop(error.remove(kind)),
+            ([one], Some(ContextValue::String(_))) => {
+                drop(error.insert(kind, ContextValue::String(one.clone())))
+            }
+            _ => drop(error.insert(kind, ContextValue::Strings(left))),
+        }
+    }
+}
+
+/// The names of all verbs and options that `--help` shows, at any depth.
+fn names(command: &clap::Command, all: &mut BTreeSet<String>) {
+    for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+        all.extend(argument.get_long().map(|long| format!("--{long}")));
+    }
+    // clap adds them when it parses.
+    all.extend(["help", "--help", "--version"].map(str::to_owned));
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        all.insert(below.get_name().to_owned());
+        all.extend(below.get_visible_aliases().map(str::to_owned));
+        names(below, all);
     }
 }
 
@@ -113,6 +156,29 @@ fn is_forced() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_help_does_not_show_is_not_suggested() {
+        for (line, unwanted, wanted) in [
+            ("foo", "follow", ""),
+            ("forward", "forward-connection", "board"),
+            ("embeded-switch", "embedded-switch", ""),
+            ("gard", "guard", ""),
+            ("plam", "guard", "plan"),
+            ("board dwn", "guard", "down"),
+            ("inside prob", "probe", ""),
+            ("check m.yaml --warnd", "--warned", ""),
+            ("check m.yaml --strct", "--warned", "--strict"),
+        ] {
+            let words = ["penstock"].into_iter().chain(line.split(' '));
+            let mut error = Arguments::try_parse_from(words).unwrap_err();
+            without_hidden(&mut error);
+            let text = error.render().to_string();
+            let tip = text.split_once("tip:").map_or("", |(_, tip)| tip.split("Usage").next().unwrap_or(""));
+            assert!(!tip.contains(unwanted), "{line}: {text}");
+            assert!(tip.contains(wanted), "{line}: {text}");
+        }
+    }
 
     #[test]
     fn the_choice_of_colours_is_found_where_clap_finds_it() {
