@@ -216,7 +216,7 @@ impl<'a> Cells<'a> {
         let duration = schedule::Duration { least: gone + rest.least, most: gone + rest.most };
         let missing = run.arms.iter().filter(|arm| arm.missing.is_some()).count();
         let left_out = run.arms.iter().filter(|arm| arm.going).count() - cells;
-        run.tell(Event::Prepared { cells, missing: missing + left_out, duration: Some(duration) });
+        run.tell(Event::Prepared { cells, missing, left_out, duration: Some(duration) });
     }
 
     fn give_up_path(&mut self, run: &mut Going<'_>, cell: usize, why: &str) {

@@ -13,8 +13,11 @@ pub enum Event<T = CellSample> {
     Prepared {
         /// How many cells or series will be measured.
         cells: usize,
-        /// How many cannot be, or are left out for want of time.
+        /// How many cannot be.
         missing: usize,
+        /// How many are left out for want of time.
+        #[serde(default)]
+        left_out: usize,
         /// How long it will take, where that can be told.
         duration: Option<Duration>,
     },

@@ -25,6 +25,8 @@ pub struct Live {
     cells: usize,
     over: usize,
     missing: usize,
+    left_out: usize,
+    prepared: Option<String>,
     taken: usize,
     failed: usize,
     emulated: bool,
@@ -77,6 +79,8 @@ impl Live {
             cells: matrix.cells.len(),
             over: 0,
             missing: 0,
+            left_out: 0,
+            prepared: None,
             taken: 0,
             failed: 0,
             emulated,
@@ -88,13 +92,14 @@ impl Live {
     /// Takes in what happened. Gives a line that is worth saying for itself, where nothing is redrawn.
     pub fn tell(&mut self, event: &Event) -> Option<String> {
         match event {
-            Event::Prepared { cells, missing, duration } => {
-                (self.cells, self.missing) = (*cells, *missing);
-                let left_out = if *missing > 0 {
-                    format!(", {missing} {} not", if *missing == 1 { "is" } else { "are" })
-                } else {
-                    String::new()
+            Event::Prepared { cells, missing, left_out, duration } => {
+                (self.cells, self.missing, self.left_out) = (*cells, *missing, *left_out);
+                let told = |count: usize, what: &str| match count {
+                    0 => String::new(),
+                    1 => format!(", 1 is {what}"),
+                    more => format!(", {more} are {what}"),
                 };
+                let not = told(*missing, "not") + &told(*left_out, "left out for want of time");
                 let times = duration.map_or_else(String::new, |duration| {
                     let (least, most) = (time(duration.least), time(duration.most));
                     if least == most {
@@ -104,7 +109,10 @@ impl Live {
                     }
                 });
                 let are = if *cells == 1 { "is" } else { "are" };
-                Some(format!("{} {are} measured{left_out}{times}", counted(*cells, "cell")))
+                let line = format!("{} {are} measured{not}{times}", counted(*cells, "cell"));
+                // Told again after a warm-up, which may have changed nothing.
+                let is_new = self.prepared.as_ref() != Some(&line);
+                is_new.then(|| self.prepared.insert(line).clone())
             }
             Event::Sampling { cell, sample, at, left, .. } => {
                 self.now = Some(Now { cell: cell.clone(), sample: *sample, at: *at, left: *left });
@@ -124,7 +132,7 @@ impl Live {
             Event::Stopped { cell, why } => {
                 let open = self.open.get_mut(*self.blocks.get(cell)?)?;
                 open.left = open.left.saturating_sub(1);
-                // What ends for want of time was left out, and counts among the missing.
+                // What ends for want of time was left out, and counts among what is not reached.
                 self.over += usize::from(*why != StopReason::TimeUp && open.sampled.contains(cell));
                 let Open { name, left, sampled } = open;
                 (*left == 0).then(|| match sampled.is_empty() && *why == StopReason::TimeUp {
@@ -196,6 +204,9 @@ impl Live {
         }
         if self.missing > 0 {
             text.push_str(&format!(", {} missing", self.missing));
+        }
+        if self.left_out > 0 {
+            text.push_str(&format!(", {} not reached", self.left_out));
         }
         text
     }

@@ -191,7 +191,7 @@ impl Workload for WakeUps<'_> {
             series.missing.clone_from(&arm.missing);
         }
         let missing = run.arms.iter().filter(|arm| !arm.going).count();
-        run.tell(Event::Prepared { cells: run.arms.len() - missing, missing, duration: None });
+        run.tell(Event::Prepared { cells: run.arms.len() - missing, missing, left_out: 0, duration: None });
         Vec::new()
     }
 

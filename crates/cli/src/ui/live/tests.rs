@@ -62,7 +62,12 @@ fn cell(matrix: &Matrix, path: PathKind) -> String {
 fn in_the_middle(emulated: bool) -> Live {
     let (matrix, mut live) = live(emulated);
     let cells = matrix.cells.len();
-    live.tell(&Event::Prepared { cells, missing: 1, duration: Some(Duration { least: 60.0, most: 120.0 }) });
+    live.tell(&Event::Prepared {
+        cells,
+        missing: 1,
+        left_out: 0,
+        duration: Some(Duration { least: 60.0, most: 120.0 }),
+    });
     for (path, median) in [
         (PathKind::VfVfAcross, 1e9),
         (PathKind::VfVfInside, 1.5e9),
@@ -138,7 +143,12 @@ fn plain_lines_say_how_far_it_is_and_when_a_block_is_over() {
     let (matrix, mut live) = live(true);
     assert_eq!(live.line(), "Making ready");
     let cells = matrix.cells.len();
-    let begun = Event::Prepared { cells, missing: 0, duration: Some(Duration { least: 60.0, most: 3700.0 }) };
+    let begun = Event::Prepared {
+        cells,
+        missing: 0,
+        left_out: 0,
+        duration: Some(Duration { least: 60.0, most: 3700.0 }),
+    };
     assert_eq!(
         live.tell(&begun).unwrap(),
         format!("{cells} cells are measured: 1 min 00 s to 1 h 01 min in all")
@@ -164,6 +174,21 @@ fn plain_lines_say_how_far_it_is_and_when_a_block_is_over() {
     assert!(earlier.iter().all(Option::is_none), "{told:?}");
     assert_eq!(last.as_deref(), Some("udp stream 16KiB: tight enough"));
     assert!(live.line().starts_with(&format!("{cells} cells, {} done", block.len())), "{}", live.line());
+}
+
+#[test]
+fn what_there_is_no_time_for_is_not_missing() {
+    let (matrix, mut live) = live(true);
+    let prepared = |left_out, least| {
+        let duration = Some(Duration { least, most: 29.0 });
+        Event::Prepared { cells: 3, missing: 1, left_out, duration }
+    };
+    let line = "3 cells are measured, 1 is not, 6 are left out for want of time: 29 s in all";
+    assert_eq!(live.tell(&prepared(6, 29.0)).as_deref(), Some(line));
+    assert_eq!(live.tell(&prepared(6, 29.0)), None, "it was said");
+    live.tell(&sampling(&matrix.cells[0].id, 4.0));
+    assert!(live.line().starts_with("3 cells, 0 samples, 1 missing, 6 not reached,"), "{}", live.line());
+    assert!(live.tell(&prepared(5, 20.0)).is_some(), "something else");
 }
 
 #[test]
