@@ -175,8 +175,7 @@ fn inner_table<const N: usize>(out: &mut Paragraphs, header: &[&str; N], rows: &
     if rows.is_empty() {
         return;
     }
-    let used = std::array::from_fn(|column| rows.iter().any(|row| row[column] != NONE));
-    for row in out.columns(4, header, rows, used) {
+    for row in out.columns(4, header, rows, in_use(rows)) {
         out.push_str(&row);
     }
 }
@@ -420,9 +419,17 @@ fn sets<'a>(all: impl Iterator<Item = &'a CpuSet>) -> String {
     all.map(|cpus| format!("{{{cpus}}}")).collect::<Vec<_>>().join(" ")
 }
 
-/// Rows below a header.
+/// Rows below a header; where that makes them fit a line, without the columns in which no row has anything.
 fn columns<const N: usize>(out: &Paragraphs, header: &[&str; N], rows: &[[String; N]]) -> Vec<String> {
-    out.columns(2, header, rows, [true; N])
+    let whole = out.columns(2, header, rows, [true; N]);
+    let fits = |table: &[String]| table.iter().all(|row| row.lines().count() == 1);
+    let used = out.columns(2, header, rows, in_use(rows));
+    if fits(&used) && !fits(&whole) { used } else { whole }
+}
+
+/// The columns in which some row has something.
+fn in_use<const N: usize>(rows: &[[String; N]]) -> [bool; N] {
+    std::array::from_fn(|column| rows.iter().any(|row| row[column] != NONE))
 }
 
 #[cfg(test)]
@@ -479,6 +486,18 @@ mod tests {
             );
         }
         assert!(seen >= 8 && wrong.is_empty(), "{seen} inventories; wrong: {wrong:?}");
+    }
+
+    #[test]
+    fn columns_of_nothing_give_way_before_a_row_goes_on_in_the_next_line() {
+        let out = Paragraphs::new(Some(40));
+        let shown = |numa: &str| {
+            let row = ["0000:01:00.0", "02:70:70:70:70:01", numa, "8"].map(str::to_owned);
+            columns(&out, &["BDF", "MAC", "NUMA", "VFs"], &[row]).concat()
+        };
+        let one = "  BDF           MAC                VFs\n  0000:01:00.0  02:70:70:70:70:01  8\n";
+        assert_eq!(shown(NONE), one);
+        assert!(shown("0").contains("NUMA\n      VFs\n"), "{}", shown("0"));
     }
 
     #[test]
