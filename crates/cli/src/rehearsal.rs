@@ -212,9 +212,12 @@ impl<'a> Rehearsal<'a> {
         &self.files
     }
 
-    /// Whether there was a board: without one nothing was rehearsed.
-    pub fn had_a_board(&self) -> bool {
-        self.evidence.versions.qemu.is_some()
+    /// Whether a board was booted, or was to be: not where its image could not be had, and where the rehearsal `ended` because something for
+    /// a board is missing.
+    pub fn has_begun(&self, ended: Status) -> bool {
+        let (had_image, had_board) =
+            (self.evidence.hashes.image.is_some(), self.evidence.versions.qemu.is_some());
+        had_image && (had_board || ended != Status::Missing)
     }
 
     /// Whether all was done and all that was seen is as the model says.

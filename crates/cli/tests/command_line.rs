@@ -297,6 +297,33 @@ fn a_directory_that_cannot_be_had_is_answered_with_another() {
     }
 }
 
+/// Beside what is missing no report says that anything does not hold.
+#[test]
+fn a_rehearsal_that_cannot_begin_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "m.yaml", models::dealt_out(2, 8, 2));
+    for more in [
+        &["rehearse", "m.yaml"][..],
+        &["rehearse", "m.yaml", "--measure"],
+        &["rehearse", "m.yaml", "-o", "a/b"],
+    ] {
+        let run = std::process::Command::new(env!("CARGO_BIN_EXE_penstock"))
+            .args(more)
+            .current_dir(directory.path())
+            .env("PATH", "/nonexistent")
+            .env("HOME", directory.path().join("home"))
+            .env_remove("XDG_CACHE_HOME")
+            .output()
+            .unwrap();
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert_eq!(run.status.code(), Some(4), "{more:?}: {said}");
+        assert!(said.contains("is not installed") || said.contains("missing"), "{more:?}: {said}");
+        for left in ["runs", "a"] {
+            assert!(!directory.path().join(left).exists(), "{more:?}: {left}");
+        }
+    }
+}
+
 /// As `plan` tells it, with the place in the model.
 #[test]
 fn a_rehearsal_of_a_machine_that_does_not_fit_is_answered_as_a_plan_is() {

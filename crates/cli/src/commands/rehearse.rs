@@ -15,13 +15,13 @@ use crate::{
     ui::printer::Printer,
 };
 
-/// Boots, applies, verifies, and leaves a run directory whatever happens.
+/// Boots, applies, verifies, and leaves a run directory whatever happens, once there is an image to boot.
 ///
 /// # Errors
 ///
 /// For a model that is wrong or gives no board; when the run directory cannot be had, the board does not boot, a verb in it fails, or the run
 /// directory cannot be written. Once a board is to be booted, what was seen until then is kept in it all the same, and with `--json` printed
-/// where the board or a verb has failed. Where a program or a permission for a board is missing, no run directory is left.
+/// where the board or a verb has failed. Where there is no image, or a program or a permission for a board is missing, no run directory is left.
 pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> Result<Status, Failure> {
     if arguments.measure.is_none() && arguments.tuning.is_given() {
         let text = "it was said how to measure, and not that anything is to be measured";
@@ -45,8 +45,8 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
     let mut rehearsal = Rehearsal::new(&file, directory.id(), now);
     let outcome = rehearsal.perform(&boards, design, arguments.cold, measuring, printer);
     let outcome = match outcome {
-        // Nothing was rehearsed that there could be a report of: what is missing was named before it began.
-        Err(failure) if failure.status == Status::Missing && !rehearsal.had_a_board() => {
+        // Nothing was rehearsed that there could be a report of.
+        Err(failure) if !rehearsal.has_begun(failure.status) => {
             printer.done();
             directory.discard();
             return Err(failure);
