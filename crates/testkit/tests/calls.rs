@@ -63,6 +63,7 @@ const VARIABLE: &[(&str, &str, Runs)] = &[
     ("crates/cli/src/commands/guard.rs", "& program", Own),
     ("crates/cli/src/bench/remote.rs", "BINARY", Own),
     ("crates/cli/src/remote/bootstrap.rs", "& place", OneOf(&["find"])),
+    ("crates/cli/src/commands/board.rs", "boards :: BINARY", Own),
     ("crates/cli/src/rehearsal.rs", "boards :: BINARY", Own),
     ("crates/cli/src/latency/remote.rs", "BINARY", Own),
     ("crates/cli/tests/ansible_in_board.rs", "program", Own),
