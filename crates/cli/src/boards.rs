@@ -153,6 +153,11 @@ fn bridges(model: &Model) -> BTreeSet<InterfaceName> {
 ///
 /// When the board does not answer any more, a file cannot be written there, or a directory or a bridge cannot be made.
 pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
+    put_into(board, file)
+        .map_err(|failure| interrupted("penstock and the model were copied into the board", failure))
+}
+
+fn put_into(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
     board.install(BINARY)?;
     let name = Path::new(&file.source.name).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let path = format!("/root/{name}");
@@ -166,6 +171,15 @@ pub fn furnish(board: &mut Board, file: &ModelFile) -> Result<String, Failure> {
     }
     board.make_bridges(bridges(&file.model)).map_err(failed)?;
     Ok(path)
+}
+
+/// An interrupt of what was `doing` with a board, in these words; any other failure is as it was. What was run in the board for it says nothing
+/// to whoever typed Ctrl-C.
+pub fn interrupted(doing: &str, failure: Failure) -> Failure {
+    match failure.status {
+        Status::Interrupted => Failure::new(Status::Interrupted, format!("interrupted while {doing}")),
+        _ => failure,
+    }
 }
 
 /// Tells what is being done of a board or a cluster.

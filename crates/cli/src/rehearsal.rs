@@ -115,7 +115,7 @@ impl<'a> Rehearsal<'a> {
 
         for line in &self.outside {
             let made = board.run(&Command::new("sh").args(["-c", line]).deadline(TIMEOUT));
-            made.map_err(|error| interrupted("copy", error.into()))?.succeeded()?;
+            made.map_err(|error| interrupted("outside", error.into()))?.succeeded()?;
         }
 
         printer.doing("Scanning the board");
@@ -247,20 +247,17 @@ impl<'a> Rehearsal<'a> {
     }
 }
 
-/// An interrupt in what was done inside the board, in words of the rehearsal; any other failure is as it was. What was run there for it says
-/// nothing to whoever typed Ctrl-C.
+/// An interrupt in a phase of the rehearsal that is inside the board, in words of the rehearsal; any other failure is as it was.
 fn interrupted(phase: &str, failure: Failure) -> Failure {
     let doing = match phase {
-        "copy" => "penstock and the model were copied into the board",
+        "outside" => "the VFs that somebody else manages were made on the board",
         "scan" => "the board was scanned",
         "apply" => "the model was applied to the board",
         "verify" => "the board was verified",
+        "latency" => "it was measured how late threads wake",
         _ => return failure,
     };
-    match failure.status {
-        Status::Interrupted => Failure::new(Status::Interrupted, format!("interrupted while {doing}")),
-        _ => failure,
-    }
+    boards::interrupted(doing, failure)
 }
 
 /// Makes the VFs of a NIC that somebody else manages on a real machine, with the MAC addresses that the model knows.
