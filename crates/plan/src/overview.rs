@@ -10,6 +10,7 @@
 //! ```
 
 mod changes;
+mod definition;
 mod summary;
 
 use std::collections::BTreeSet;

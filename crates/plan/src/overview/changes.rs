@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Bdf, ByteSize, FunctionName, GuestName, Inventory, VfAttribute, VfIndex,
+    Bdf, FunctionName, GuestName, Inventory, VfAttribute, VfIndex,
     inventory::{PresentVf, SwitchMode},
 };
 
+use super::definition;
 use crate::{
     Action, ActionGroup, BootAction, Direction, DriveAction, FileAction, FunctionAction, GuestAction, Plan,
     RealTimeAction, Step,
-    action::{GuestDefinition, Shares, named, resctrl_group, resources},
+    action::{Shares, named, resctrl_group, resources},
     names::Names,
 };
 
@@ -274,7 +275,7 @@ impl Gathering<'_> {
             }
             Action::Guest(GuestAction::DefineGuest(definition)) => {
                 let known = self.inventory.guests.contains_key(&definition.guest).then(String::new);
-                let after = self.definition(definition);
+                let after = definition::definition(definition, self.names);
                 let owned = definition.host_functions().collect();
                 self.owned.insert(definition.guest.clone(), owned);
                 self.own(Group::Guest(definition.guest.clone()), "definition", known, Some(after));
@@ -493,26 +494,6 @@ impl Gathering<'_> {
             _ => "stopped",
         });
         self.own(Group::Guest(guest.clone()), "state", before.map(str::to_owned), Some(after.to_owned()));
-    }
-
-    /// What a guest is defined as.
-    fn definition(&self, definition: &GuestDefinition) -> String {
-        let mut parts = vec![if definition.vm.is_some() { "VM" } else { "container" }.to_owned()];
-        parts.extend(definition.cpus.map(|cpus| format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" })));
-        parts.extend(definition.pin.as_ref().map(|pin| format!("on {}", named(pin))));
-        parts.extend(definition.memory.map(|bytes| ByteSize(bytes).to_string()));
-        parts.extend(definition.scheduling.map(|scheduling| format!("scheduled as {scheduling}")));
-        let function = |(function, interface)| format!("{} as {interface}", self.names.short(function));
-        parts.extend(definition.functions.iter().map(|own| function((own.function, &own.interface))));
-        parts.extend(definition.drives.iter().map(|vf| self.names.short(*vf)));
-        parts.extend(definition.nics.iter().map(|own| {
-            if own.nic.is_of_container() {
-                return format!("NIC {}", own.name);
-            }
-            let count = own.nic.most_vfs();
-            format!("NIC {} with {count} VF{}", own.name, if count == 1 { "" } else { "s" })
-        }));
-        parts.join(", ")
     }
 }
 
