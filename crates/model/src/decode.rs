@@ -3,6 +3,7 @@
 //! Serde stops at the first error. Here the wrong part is then struck out of the tree and the rest read again, so
 //! that one run tells everything that is wrong.
 
+mod suggest;
 mod trap;
 
 use std::{fmt, ops::RangeInclusive};
@@ -14,6 +15,9 @@ use crate::{
     selectors,
     tree::{YamlEntry, YamlNode, YamlValue, shown},
 };
+
+pub(crate) use suggest::nearest;
+use suggest::{quoted, spelled};
 
 /// After this many wrong values the rest is not looked at.
 const MAX_ERRORS: usize = 40;
@@ -171,11 +175,11 @@ impl Kind {
         let (message, hint) = match self {
             Kind::UnknownKey { key, known } => match selectors::explain(&path) {
                 Some((message, hint)) => (message, Some(hint)),
-                None => (format!("unknown key {}", shown(&key)), Some(suggest(&key, known))),
+                None => (format!("unknown key {}", shown(&key)), Some(suggest::key(&key, known))),
             },
             Kind::UnknownWord { word, known } => (
                 format!("{} is none of {}", shown(&word), quoted(known.iter().copied())),
-                nearest(&word, known.iter().copied()).map(|near| format!("did you mean `{near}`?")),
+                suggest::word(&word, known),
             ),
             Kind::Bool(text) => {
                 let hint = match text.to_ascii_lowercase().as_str() {
@@ -241,54 +245,6 @@ fn clipped(message: String) -> String {
     match message.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{}...", &message[..at]),
         None => message,
-    }
-}
-
-/// The keys that are known, without the spellings of other tools that are read too.
-fn spelled(known: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
-    let hump = |key: &str| {
-        let bytes = key.as_bytes();
-        bytes.windows(2).any(|two| two[0].is_ascii_lowercase() && two[1].is_ascii_uppercase())
-    };
-    known.iter().copied().filter(move |key| !key.contains('-') && !hump(key))
-}
-
-fn suggest(key: &str, known: &'static [&'static str]) -> String {
-    if let Some((before, value)) = key.split_once(':')
-        && known.contains(&before)
-    {
-        return format!("write a space after the colon: `{before}: {}`", value.trim());
-    }
-    match nearest(key, spelled(known)).or_else(|| nearest(key, known.iter().copied())) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("expected one of: {}", quoted(spelled(known))),
-    }
-}
-
-fn quoted<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
-}
-
-/// The one word of `known` that `text` is a slip of the pen for; none when two are as near.
-pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    /// Words that are looked at, for a file may have very many names.
-    const MOST: usize = 200;
-    if text.len() > 64 {
-        return None;
-    }
-    let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
-    let wanted = plain(text);
-    let mut near: Vec<(usize, &str)> = known
-        .into_iter()
-        .take(MOST)
-        .map(|word| (strsim::damerau_levenshtein(&wanted, &plain(word)), word))
-        .filter(|(distance, word)| *distance <= 1.max(word.len() / 3) && *distance < word.len())
-        .collect();
-    near.sort_by_key(|(distance, _)| *distance);
-    match near.as_slice() {
-        [(first, _), (second, _), ..] if first == second => None,
-        [(_, word), ..] => Some(*word),
-        [] => None,
     }
 }
 

@@ -40,6 +40,7 @@ pub mod realtime;
 mod render;
 pub mod route;
 mod selectors;
+mod spellings;
 pub mod tenant;
 pub mod text;
 mod tree;

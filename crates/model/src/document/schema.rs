@@ -8,6 +8,7 @@ use super::ModelDocument;
 use crate::{
     VfKey, decode,
     names::{RESERVED_GUEST_NAME, SCALARS},
+    spellings::ALIASES,
 };
 
 /// The first line of a model, by which editors with the YAML language server find the schema of this file: `schema/` in the
@@ -20,18 +21,6 @@ const OF_VFS: [&str; 4] = ["Function", "VfSettings", "TenantVf", "UplinkVf"];
 /// Those that the NIC of a container has.
 const OF_CONTAINERS: [VfKey; 5] =
     [VfKey::Vlan, VfKey::Qos, VfKey::VlanProto, VfKey::Spoofchk, VfKey::MaxTxRate];
-
-/// Keys beside those of VF attributes that are read in other spellings too: the type in the schema, the key, and its other spellings.
-const ALIASES: [(&str, &str, &[&str]); 8] = [
-    ("TenantNic", "mac", &["mac-address"]),
-    ("Nic", "vfs", &["numVfs", "virtual-function-count"]),
-    ("Nic", "eswitch", &["eSwitchMode", "embedded-switch-mode"]),
-    ("Nic", "externally_managed", &["externallyManaged"]),
-    ("Function", "interface", &["name"]),
-    ("Function", "egress_rate", &["egressRate", "egress-rate"]),
-    ("Function", "ingress_rate", &["ingressRate", "ingress-rate"]),
-    ("VlanProtocol", "", &["802.1q", "802.1AD"]),
-];
 
 /// How the reader takes whole numbers that are quoted, or written as only YAML writes them.
 const WHOLE_NUMBER: &str = "^([+-]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+|0o[0-7]+)$";
