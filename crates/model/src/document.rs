@@ -102,7 +102,7 @@ pub(crate) struct NicDocument {
     pub eswitch: Option<WantedEswitch>,
     /// MTU of the PF. Default: left alone.
     pub mtu: Option<Mtu>,
-    /// Name of the PF's interface on the host. Default: left alone.
+    /// The name that the PF's interface gets on the host: it renames, and selects no PF, which `match` does. Default: left alone.
     pub interface: Option<InterfaceName>,
     /// An IP address of the PF's interface on the host, or a list of them; the same as `addresses`.
     pub address: Option<OneOrMany<InterfaceAddress>>,

@@ -1,7 +1,7 @@
 //! The steps of a NIC as a whole: autoprobe, the mode of its embedded switch, the number of VFs, the PF's interface, loopback.
 
 use penstock_model::{
-    Bdf, Mtu, Path,
+    Bdf, Mtu, Nic, NicMatch, NicName, Path,
     inventory::{Ability, Capability, Interface, SwitchMode},
 };
 
@@ -11,7 +11,9 @@ use crate::{
     draft::{Effect, StepSpec},
     error::error,
     eswitch, external,
+    nics::lasting_match,
     planner::Planner,
+    resolve::room,
     wanted::WantedNic,
 };
 
@@ -136,11 +138,21 @@ fn may_rename(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface)
         own.or_else(of_vf)
     });
     if let Some(holder) = holder {
-        planner.messages.0.push(error(
-            Path::of(["nics", name.as_str(), "interface"]),
-            format!("{name}'s interface cannot be called {wanted}: that of {holder} is"),
-            Some("choose another name, or rename that one first".to_owned()),
-        ));
+        let message = format!("{name}'s interface cannot be called {wanted}: that of {holder} is");
+        let (message, hint) = match selected_by_name(planner, nic, holder) {
+            Some(exact) => (
+                format!(
+                    "{message}, and {name} is {} ({}), since no exact `match` says otherwise",
+                    nic.pf.bdf, found.name
+                ),
+                format!(
+                    "`interface` gives a name and selects no PF: write `{exact}` if {holder} is meant, or choose another name"
+                ),
+            ),
+            None => (message, "choose another name, or rename that one first".to_owned()),
+        };
+        let path = Path::of(["nics", name.as_str(), "interface"]);
+        planner.messages.0.push(error(path, message, Some(hint)));
         return false;
     }
     let mut free = true;
@@ -155,6 +167,22 @@ fn may_rename(planner: &mut Planner<'_>, nic: &WantedNic<'_>, found: &Interface)
         );
     }
     free
+}
+
+/// What to write for a NIC that was given a PF for want of an exact `match`, if the PF `holder`, which has the name that the NIC's
+/// interface is to get, may be the one that is meant: it fits, and no other NIC names it. Other tools select by the name.
+fn selected_by_name(planner: &Planner<'_>, nic: &WantedNic<'_>, holder: Bdf) -> Option<String> {
+    let pf = planner.inventory.pf(holder)?;
+    let named = |(name, other): (&NicName, &Nic)| {
+        other.matching.is_exact() && planner.resolved.get(name) == Some(&holder)
+    };
+    let fits = nic.nic.matching.holds_for(pf, false) && nic.nic.vfs <= room(pf);
+    if nic.nic.matching.is_exact() || !fits || planner.model.nics.iter().any(named) {
+        return None;
+    }
+    let NicMatch { mac, bdf, .. } = lasting_match(pf, planner.inventory);
+    let parts = [mac.map(|mac| format!("mac: \"{mac}\"")), bdf.map(|bdf| format!("bdf: \"{bdf}\""))];
+    Some(format!("match: {{{}}}", parts.into_iter().flatten().collect::<Vec<_>>().join(", ")))
 }
 
 /// Takes a PF's interface down.

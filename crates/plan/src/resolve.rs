@@ -244,7 +244,7 @@ fn inside_guests<'a>(model: &'a Model, inventory: &Inventory) -> HashMap<Bdf, &'
 }
 
 /// How many VFs a PF can have.
-fn room(pf: &Pf) -> u16 {
+pub(crate) fn room(pf: &Pf) -> u16 {
     pf.sriov.as_ref().map_or(0, Sriov::room)
 }
 
