@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use penstock_model::measurement::{Conclusion, Counts, CutShort};
 
-use crate::{Evidence, StepOutcome, seconds};
+use crate::{Evidence, StepOutcome, StepRecord, seconds};
 
 /// "Holds: 142 of 142 attributes seen as the model says." or what keeps it from that. What was measured follows: "3 of 3
-/// expectations hold, 340 cells measured." A run that was ended before it had measured all says that first: "Stopped as asked
-/// after 5 min: 12 of 116 cells measured."
+/// expectations hold, 340 cells measured." A run that was ended before it was through, and has found nothing wrong, says that first:
+/// "Stopped as asked after 5 min: 12 of 116 cells measured.", "Interrupted after 6.3 s: nothing was verified."
 pub fn sentence(evidence: &Evidence) -> String {
     let (seen, why, open) = (seen(evidence), why(evidence), open(evidence));
     let stopped = stopped(evidence);
@@ -32,13 +32,19 @@ pub fn sentence(evidence: &Evidence) -> String {
 /// The exit status of a run that Ctrl-C ended.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// What ended a run that measures before it had measured all, where that is no fault of the machine; and after how long.
+/// Whether Ctrl-C ended the run: what it did not come to is then no fault of the machine.
+fn interrupted(evidence: &Evidence) -> bool {
+    evidence.run.exit == Some(INTERRUPTED)
+}
+
+/// What ended a run before it was through, where that is no fault of the machine; and after how long.
 fn stopped(evidence: &Evidence) -> Option<(CutShort, String)> {
     let measured = evidence.measurements.as_ref();
     let latency = evidence.latency.as_ref();
-    if evidence.run.exit == Some(INTERRUPTED) {
-        let took = measured.map(|run| run.seconds).into_iter().chain(latency.map(|run| run.seconds)).sum();
-        return evidence.measures().then(|| (CutShort::Interrupted, text(took)));
+    if interrupted(evidence) {
+        let of_measuring = measured.map(|run| run.seconds).into_iter().chain(latency.map(|run| run.seconds));
+        let took = if evidence.measures() { of_measuring.sum() } else { evidence.run.took.as_secs_f64() };
+        return Some((CutShort::Interrupted, text(took)));
     }
     // The time that was asked for, where it is known, and not what taking everything back took beside.
     let of_cells = measured.filter(|run| run.cut_short().is_some());
@@ -55,6 +61,13 @@ fn text(seconds: f64) -> String {
 /// What was not shown because the run was over; nothing that is wrong.
 fn open(evidence: &Evidence) -> Vec<String> {
     let mut open = Vec::new();
+    if interrupted(evidence) {
+        open.extend(step_not_through(evidence).map(step_words));
+        open.extend(unseen(evidence));
+        if evidence.counts().total() == 0 && !evidence.measures() {
+            open.push("nothing was verified".to_owned());
+        }
+    }
     match evidence.expectations_with(Conclusion::NotMeasured) {
         0 => {}
         1 => open.push("1 expectation was not measured".to_owned()),
@@ -73,6 +86,21 @@ fn open(evidence: &Evidence) -> Vec<String> {
         open.push("no latencies were measured".to_owned());
     }
     open
+}
+
+/// The first step that was not reached, or was taken back.
+fn step_not_through(evidence: &Evidence) -> Option<&StepRecord> {
+    evidence.steps.iter().find(|step| !step.outcome.holds() && step.outcome != StepOutcome::Failed)
+}
+
+fn step_words(step: &StepRecord) -> String {
+    format!("step {} of the plan was {}", step.id, step.outcome.word())
+}
+
+/// How much could not be seen and should have been.
+fn unseen(evidence: &Evidence) -> Option<String> {
+    let counts = evidence.counts();
+    (counts.unknown > counts.hidden).then(|| format!("{} could not be seen", counts.unknown - counts.hidden))
 }
 
 /// What was seen and measured.
@@ -138,14 +166,14 @@ fn why(evidence: &Evidence) -> Vec<String> {
     let mut why = Vec::new();
     if let Some(step) = evidence.steps.iter().find(|step| step.outcome == StepOutcome::Failed) {
         why.push(format!("step {} of the plan failed", step.id));
-    } else if let Some(step) = evidence.steps.iter().find(|step| !step.outcome.holds()) {
-        why.push(format!("step {} of the plan was {}", step.id, step.outcome.word()));
+    } else if !interrupted(evidence) {
+        why.extend(step_not_through(evidence).map(step_words));
     }
     if counts.fail > 0 {
         why.push(format!("{} failed", counts.fail));
     }
-    if counts.unknown > counts.hidden {
-        why.push(format!("{} could not be seen", counts.unknown - counts.hidden));
+    if !interrupted(evidence) {
+        why.extend(unseen(evidence));
     }
     if counts.unsupported > counts.excused() {
         why.push(format!("{} unsupported", counts.unsupported - counts.excused()));
@@ -183,13 +211,12 @@ fn why(evidence: &Evidence) -> Vec<String> {
     }
     let explained = !why.is_empty() || !open(evidence).is_empty();
     match evidence.run.exit {
-        None | Some(0) => {}
-        Some(INTERRUPTED) if evidence.measures() => {}
+        None | Some(0 | INTERRUPTED) => {}
         Some(_) if explained => {}
         Some(status) => why.push(format!("the run ended with exit status {status}")),
     }
     match measured {
-        None if counts.total() == 0 && !evidence.has_more_than_verdicts() => {
+        None if counts.total() == 0 && !evidence.has_more_than_verdicts() && !interrupted(evidence) => {
             why.push("nothing was verified".to_owned())
         }
         Some(Counts { measured: 0, not_reached: 0, .. }) if counts.total() == 0 => {

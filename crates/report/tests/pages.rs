@@ -17,7 +17,7 @@ use penstock_model::{
     parse,
     verdict::Subject,
 };
-use penstock_report::{Evidence, Machine, ReadError, StepOutcome, html, markdown, sentence, summary};
+use penstock_report::{Audits, Evidence, Machine, ReadError, StepOutcome, html, markdown, sentence, summary};
 
 /// Renders the page and leaves it beside the build, to be opened in a browser.
 fn page(name: &str, evidence: &Evidence) -> String {
@@ -299,11 +299,11 @@ fn nothing_seen_is_not_a_success() {
     assert!(evidence.holds());
     assert_eq!(sentence(&evidence), "Holds: 8 of 8 attributes seen as the model says.");
 
-    evidence.run.exit = Some(130);
+    evidence.run.exit = Some(4);
     assert!(!evidence.holds());
     assert_eq!(
         sentence(&evidence),
-        "Does not hold: the run ended with exit status 130; 8 of 8 attributes seen as the model says."
+        "Does not hold: the run ended with exit status 4; 8 of 8 attributes seen as the model says."
     );
 
     evidence.run.exit = None;
@@ -329,6 +329,50 @@ fn nothing_seen_is_not_a_success() {
     assert!(!evidence.holds());
     assert_eq!(sentence(&evidence), "Does not hold: nothing was verified.");
     html(&evidence);
+}
+
+#[test]
+fn ctrl_c_is_no_verdict() {
+    let mut evidence = runs::small();
+    evidence.run.exit = Some(130);
+    evidence.run.took = Duration::from_millis(6300);
+    assert!(!evidence.holds());
+    assert_eq!(sentence(&evidence), "Interrupted after 6.30 s: 8 of 8 attributes seen as the model says.");
+    assert!(html(&evidence).contains("class=\"banner unknown\""));
+
+    // What was not reached, was taken back or was not seen is so because nobody waited for it.
+    let mut early = evidence.clone();
+    early.steps[1].outcome = StepOutcome::Skipped;
+    assert!(sentence(&early).starts_with("Interrupted after 6.30 s: step 2 of the plan was not reached; "));
+    let last = early.verdicts.last().unwrap().key();
+    let unseen = |verdict: &mut penstock_model::Verdict| {
+        if verdict.key() == last {
+            (verdict.outcome, verdict.seen) = (Outcome::Unknown, "not looked at".to_owned());
+        }
+    };
+    early.verdicts.update(unseen);
+    assert_eq!(
+        sentence(&early),
+        "Interrupted after 6.30 s: step 2 of the plan was not reached, 1 could not be seen; 7 of 8 attributes seen as the model says."
+    );
+    for audits in [None, Some(Audits::default())] {
+        let nothing = Evidence { verdicts: Default::default(), audits, ..evidence.clone() };
+        assert_eq!(sentence(&nothing), "Interrupted after 6.30 s: nothing was verified.");
+    }
+
+    // What is wrong is wrong all the same.
+    let mut failed = evidence.clone();
+    failed.steps[1].outcome = StepOutcome::Failed;
+    assert!(
+        sentence(&failed).starts_with("Does not hold: step 2 of the plan failed; interrupted after 6.30 s; ")
+    );
+    let mut failed = evidence;
+    failed.verdicts.update(|verdict| {
+        if verdict.key() == last {
+            verdict.outcome = Outcome::Fail;
+        }
+    });
+    assert!(sentence(&failed).starts_with("Does not hold: 1 failed; interrupted after 6.30 s; "));
 }
 
 #[test]
