@@ -121,7 +121,11 @@ fn paths(to: &mut String, evidence: &Evidence) -> fmt::Result {
         to,
         "From the row to the column: ✓ arrives as wanted, · isolated as wanted, ✗ should arrive and does"
     )?;
-    writeln!(to, "not, ! arrives and should not, ? could not be seen, – unsupported.\n")?;
+    write!(to, "not, ! arrives and should not, ? could not be seen, – unsupported")?;
+    match &matrix.not_judged {
+        Some(words) => writeln!(to, ",\nempty: {words}.\n")?,
+        None => writeln!(to, ".\n")?,
+    }
     write!(to, "| |")?;
     for end in &matrix.ends {
         write!(to, " {} |", plain(&end.name))?;

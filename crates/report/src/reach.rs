@@ -1,13 +1,13 @@
 //! Who reaches whom, as a matrix small enough to be looked at.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use penstock_model::{
-    EndpointName, GuestName, Outcome, Verdict,
+    EndpointName, GuestName, Outcome, Verdict, WantedEswitch,
     verdict::{ISOLATED, Subject},
 };
 
-use crate::Evidence;
+use crate::{Evidence, Machine};
 
 /// More rows than this, and the matrix is drawn by guest; more guests than this, and it is drawn by NIC.
 const MOST_ENDS: usize = 32;
@@ -105,6 +105,8 @@ pub(crate) struct Matrix<'a> {
     pub(crate) wrong: Vec<&'a Verdict>,
     /// How many paths were judged.
     pub(crate) total: usize,
+    /// What an empty cell means, and why; `None` where there is none but those from an end to itself.
+    pub(crate) not_judged: Option<String>,
 }
 
 /// The matrix of all path verdicts; `None` when there are none.
@@ -183,6 +185,7 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
             cells[*row][*column].count(verdict);
         }
     }
+    let not_judged = not_judged(evidence, level, &functions, &cells);
     Some(Matrix {
         level,
         ends,
@@ -190,5 +193,47 @@ pub(crate) fn matrix(evidence: &Evidence) -> Option<Matrix<'_>> {
         cells,
         wrong: paths.iter().map(|(_, _, verdict)| *verdict).filter(|verdict| !verdict.holds()).collect(),
         total: paths.len(),
+        not_judged,
     })
+}
+
+/// What an empty cell of the matrix means: the model says nothing of such a path. Where each row is a function it is known why.
+fn not_judged(
+    evidence: &Evidence,
+    level: Level,
+    functions: &[&EndpointName],
+    cells: &[Vec<Cell>],
+) -> Option<String> {
+    let empty = cells.iter().enumerate().flat_map(|(from, row)| {
+        row.iter()
+            .enumerate()
+            .filter(move |(to, cell)| from != *to && cell.total() == 0)
+            .map(move |(to, _)| (from, to))
+    });
+    let mut some = false;
+    let mut reasons = BTreeSet::new();
+    for (from, to) in empty {
+        some = true;
+        if level == Level::Function
+            && let (Some(from), Some(to)) = (functions.get(from), functions.get(to))
+        {
+            reasons.extend(left_open(&evidence.machine, from, to));
+        }
+    }
+    let reasons: Vec<&str> = reasons.into_iter().collect();
+    some.then(|| match reasons.is_empty() {
+        true => "not judged".to_owned(),
+        false => format!("not judged ({})", reasons.join(", ")),
+    })
+}
+
+/// What the model leaves out, so that it does not say whether frames from one function arrive at another.
+fn left_open(machine: &Machine, from: &EndpointName, to: &EndpointName) -> Option<&'static str> {
+    let (EndpointName::Function(from), EndpointName::Function(to)) = (from, to) else { return None };
+    if from.nic != to.nic {
+        return machine.cables.is_empty().then_some("the model has no `cables`");
+    }
+    let nic = machine.nics.iter().find(|nic| nic.name == from.nic)?;
+    let of_rules = nic.eswitch == Some(WantedEswitch::Switchdev);
+    (nic.loopback.is_none() && !of_rules).then_some("`loopback` is left alone")
 }

@@ -11,7 +11,7 @@ use std::{
 
 use indexmap::IndexMap;
 use penstock_model::{
-    Inventory, Outcome, Source, Verdict,
+    EndpointName, FunctionName, Inventory, Outcome, Source, Verdict, WantedEswitch,
     audit::AuditOutcome,
     measurement::{Cell, Conclusion, Counts, CutShort, Expectation, ExpectationResult, Status},
     parse,
@@ -373,6 +373,45 @@ fn ctrl_c_is_no_verdict() {
         }
     });
     assert!(sentence(&failed).starts_with("Does not hold: 1 failed; interrupted after 6.30 s; "));
+}
+
+#[test]
+fn an_empty_cell_of_the_matrix_is_explained() {
+    let all = runs::xeon_d_failing();
+    let legend = |evidence: &Evidence| {
+        let page = html(evidence);
+        let item = page.split_once("<i class=\"cell none\">&nbsp;</i> ");
+        let item = item.and_then(|(_, rest)| rest.split_once("</li>")).map(|(item, _)| item.to_owned());
+        let said = markdown(evidence);
+        let line = said.lines().find_map(|line| line.strip_prefix("empty: ")?.strip_suffix('.'));
+        assert_eq!(item, line.map(|line| line.replace('`', "")));
+        item
+    };
+    assert_eq!(legend(&all), None, "each path was judged, but those from a function to itself");
+    let without = |gone: &dyn Fn(&FunctionName, &FunctionName) -> bool| {
+        let kept = all.verdicts.iter().filter(|verdict| match &verdict.subject {
+            Subject::Path { from: EndpointName::Function(from), to: EndpointName::Function(to) } => {
+                !gone(from, to)
+            }
+            _ => true,
+        });
+        let verdicts = kept.cloned().collect::<Vec<Verdict>>().try_into().unwrap();
+        Evidence { verdicts, ..all.clone() }
+    };
+
+    // As with two functions of one NIC in the same VLAN.
+    let mut inside = without(&|from, to| from.nic == to.nic);
+    inside.machine.nics.iter_mut().for_each(|nic| nic.loopback = Some(true));
+    assert_eq!(legend(&inside).as_deref(), Some("not judged"), "the model says `loopback: on`");
+    inside.machine.nics.iter_mut().for_each(|nic| nic.loopback = None);
+    assert_eq!(legend(&inside).as_deref(), Some("not judged (loopback is left alone)"));
+    let mut switchdev = inside.clone();
+    switchdev.machine.nics.iter_mut().for_each(|nic| nic.eswitch = Some(WantedEswitch::Switchdev));
+    assert_eq!(legend(&switchdev).as_deref(), Some("not judged"), "the host's rules say where frames go");
+
+    let mut apart = without(&|from, to| from.nic != to.nic);
+    apart.machine.cables.clear();
+    assert_eq!(legend(&apart).as_deref(), Some("not judged (the model has no cables)"));
 }
 
 #[test]

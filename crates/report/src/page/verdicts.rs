@@ -75,6 +75,7 @@ pub(super) struct Reach {
     ends: Vec<ReachEnd>,
     ends_left_out: usize,
     rows: Vec<ReachRow>,
+    not_judged: Option<String>,
     wrong: Vec<VerdictRow>,
     wrong_left_out: usize,
 }
@@ -199,6 +200,7 @@ pub(super) fn reach_view(evidence: &Evidence) -> Option<Reach> {
             })
             .collect(),
         ends_left_out: matrix.ends_left_out,
+        not_judged: matrix.not_judged.map(|words| words.replace('`', "")),
         wrong: matrix.wrong.iter().take(MOST_WRONG_PATHS).map(|verdict| row(verdict)).collect(),
         wrong_left_out: matrix.wrong.len().saturating_sub(MOST_WRONG_PATHS),
     })
