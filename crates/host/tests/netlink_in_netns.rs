@@ -289,7 +289,8 @@ fn refusals_say_what_was_refused() {
     let index = named(&mut netlink, "left").index;
     let error = netlink.rename(index, &"right".parse().unwrap()).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::EEXIST), "{error}");
-    assert!(error.to_string().contains(&format!("call interface {index} right")), "{error}");
+    assert!(error.is_taken());
+    assert!(error.to_string().contains(&format!("could not rename interface {index} to right: ")), "{error}");
     assert!(error.hint().is_some());
     // No interface takes a multicast address; the kernel has no more to say about it than a number.
     let error = netlink.set_mac(index, "03:00:00:00:00:01".parse().unwrap()).unwrap_err();

@@ -14,7 +14,7 @@ use penstock_host::{
     pci::{gives_interface, interface_of},
     scan::{elsewhere::elsewhere, lifelines},
 };
-use penstock_model::{Bdf, Mac, Mtu, inventory::Interface};
+use penstock_model::{Bdf, InterfaceName, Mac, Mtu, inventory::Interface};
 use penstock_plan::action::GuestFunction;
 
 use super::used::{Unless, Uses};
@@ -304,8 +304,7 @@ impl Interfaces {
             outcome = outcome.and(netlink.set_mtu(index, mtu));
         }
         if found.interface.name != lent.name {
-            // Where something else has taken the name meanwhile, the one that the kernel gave it will do.
-            tell(lent, netlink.rename(index, &lent.name));
+            rename_back(&mut netlink, &found, lent);
         }
         if outcome.is_ok() && after.up_again && lent.up {
             tell(lent, netlink.set_up(index, true));
@@ -373,11 +372,39 @@ fn restore_settings(netlink: &mut Netlink, index: u32, lent: &Lent) -> Result<()
     netlink.set_link_settings(index, &wanted)
 }
 
+/// Gives an interface the name that it had. Where something else has taken that meanwhile, the one that the kernel gave it will do.
+fn rename_back(netlink: &mut Netlink, found: &InterfaceReport, lent: &Lent) {
+    match netlink.rename(found.index, &lent.name) {
+        Err(error) if error.is_taken() => penstock_host::complain!(
+            "warning: the interface {} of {} is back, and is called {} now: could not rename interface {} to {}: {}",
+            lent.name,
+            lent.function,
+            found.interface.name,
+            found.index,
+            lent.name,
+            who_has(&lent.name, &netlink.interfaces().unwrap_or_default())
+        ),
+        outcome => tell(lent, outcome),
+    }
+}
+
+/// Who of all interfaces has a name that is taken; an alternative name is not told of each.
+fn who_has(name: &InterfaceName, all: &[InterfaceReport]) -> String {
+    match all.iter().find(|report| report.interface.name == *name) {
+        Some(InterfaceReport { device: Some(device), .. }) => format!("{device} has that name now"),
+        Some(InterfaceReport { kind: Some(kind), .. }) => {
+            format!("an interface of the kind {kind} has that name now")
+        }
+        _ => "another interface has that name now, perhaps as an alternative one (`ip link` shows them)"
+            .to_owned(),
+    }
+}
+
 /// Tells what of an interface could not be made as it was.
 fn tell(lent: &Lent, outcome: Result<(), NetlinkError>) {
     if let Err(error) = outcome {
         penstock_host::complain!(
-            "the interface {} of {} is back, and not all as it was: {}",
+            "warning: the interface {} of {} is back, and not all as it was: {}",
             lent.name,
             lent.function,
             chain(&error)
@@ -387,8 +414,6 @@ fn tell(lent: &Lent, outcome: Result<(), NetlinkError>) {
 
 #[cfg(test)]
 mod tests {
-    use penstock_model::InterfaceName;
-
     use super::*;
 
     #[test]
@@ -408,6 +433,46 @@ mod tests {
             files::link(root.path(format!("/sys/bus/pci/drivers/{driver}")), &link).unwrap();
             assert_eq!(by.has_interface(function), gives, "{driver}");
         }
+    }
+
+    #[test]
+    fn who_has_a_name_that_is_taken_is_told() {
+        let name: InterfaceName = "eth1".parse().unwrap();
+        let report = |name: &str, device: Option<&str>, kind: Option<&str>| InterfaceReport {
+            index: 2,
+            interface: Interface {
+                name: name.parse().unwrap(),
+                mac: Mac::new([2, 0, 0, 0, 0, 1]),
+                mtu: 1500,
+                up: false,
+                carrier: None,
+                speed: None,
+                addresses: Vec::new(),
+                routes: Vec::new(),
+                master: None,
+                uppers: Vec::new(),
+            },
+            permanent_mac: None,
+            device: device.map(str::to_owned),
+            kind: kind.map(str::to_owned),
+            port_name: None,
+            promiscuous: None,
+            routes: None,
+            master: None,
+            lower: None,
+        };
+        let other = report("eth0", Some("0000:01:10.2"), None);
+        let all = |holder| [other.clone(), holder];
+        for (holder, said) in [
+            (report("eth1", Some("0000:01:10.4"), None), "0000:01:10.4 has that name now"),
+            (report("eth1", None, Some("bridge")), "an interface of the kind bridge has that name now"),
+        ] {
+            assert_eq!(who_has(&name, &all(holder)), said);
+        }
+        assert!(
+            who_has(&name, &[other])
+                .starts_with("another interface has that name now, perhaps as an alternative")
+        );
     }
 
     #[test]

@@ -101,6 +101,11 @@ impl NetlinkError {
         matches!(self, NetlinkError::Unsupported { .. })
     }
 
+    /// Whether another has the name already (`EEXIST`).
+    pub fn is_taken(&self) -> bool {
+        self.errno() == Some(Errno::EEXIST)
+    }
+
     /// Whether it takes more rights than this process has.
     pub fn is_not_permitted(&self) -> bool {
         matches!(self, NetlinkError::NotPermitted { .. })

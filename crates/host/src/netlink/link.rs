@@ -204,7 +204,7 @@ impl Netlink {
     pub fn rename(&mut self, index: u32, to: &InterfaceName) -> Result<(), NetlinkError> {
         let mut body = change(index);
         body.attributes.push(LinkAttribute::IfName(to.to_string()));
-        self.set_link(&format!("call interface {index} {to}"), &body)
+        self.set_link(&format!("rename interface {index} to {to}"), &body)
     }
 
     /// Moves an interface to another namespace and gives it a name there, with one request. It is down afterwards, without
