@@ -290,17 +290,26 @@ impl Board {
         self.kept.end(&self.directory)
     }
 
+    /// Whether it can be reset: what it was furnished with outlives that.
+    ///
+    /// # Errors
+    ///
+    /// [`BoardError::NoDisk`] for a board without a disk that keeps what it writes.
+    pub fn check_reset(&self) -> Result<(), BoardError> {
+        match self.kept.can_be_reset {
+            true => Ok(()),
+            false => Err(BoardError::NoDisk { name: self.kept.name.clone() }),
+        }
+    }
+
     /// Resets it as its reset button would, and waits until it is up again. What its kernel had not written to its disk is
     /// lost. With `orderly` it is asked to reboot instead, and ends what runs in it first.
     ///
     /// # Errors
     ///
-    /// [`BoardError::NoDisk`] for a board without a disk that keeps what it writes, [`BoardError`] when QEMU does not answer,
-    /// or the board is not up again in time; its logs are kept in the cache then.
+    /// As [`check_reset`](Board::check_reset); [`BoardError`] when QEMU does not answer, or the board is not up again in time; its logs are kept in the cache then.
     pub fn reset(&self, orderly: bool, cache: &Cache) -> Result<(), BoardError> {
-        if !self.kept.can_be_reset {
-            return Err(BoardError::NoDisk { name: self.kept.name.clone() });
-        }
+        self.check_reset()?;
         let said = machine::said_so_far(&self.directory);
         let mut deadline = Instant::now() + TIMEOUT;
         if orderly {

@@ -4,8 +4,10 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
+    process::Command,
 };
 
+use penstock_host::{files, running::Running};
 use penstock_testkit::{
     binary::{Run, run_built},
     json, models, page, tuned,
@@ -52,6 +54,31 @@ fn every_example_of_the_reference_passes_a_strict_check() {
         "the files are called by their lines in docs/model.md"
     );
     assert!(examples.len() >= 20, "{}", examples.len());
+}
+
+#[test]
+fn a_board_without_a_disk_is_refused_before_its_reset_is_begun() {
+    let directory = tempfile::tempdir().unwrap();
+    let boards = directory.path().join("penstock/boards");
+    files::make_own_directory(&boards).unwrap();
+    files::make_own_directory(boards.join("practice")).unwrap();
+    let Running { id, started } = Running::this().unwrap();
+    let known = format!(
+        r#"{{"name": "practice", "port": 1, "qemu": {{"pid": {id}, "started": {started}}}, "owner": null, "emulator": "9",
+            "choice": {{"accelerator": "tcg", "why": "a test"}}}}"#
+    );
+    write(&boards.join("practice"), "board.json", known);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
+    command.env("XDG_CACHE_HOME", directory.path().join("cache")).env("XDG_RUNTIME_DIR", directory.path());
+    let run: Run = command.args(["board", "reset", "practice"]).output().unwrap().into();
+    assert_eq!(
+        (run.status, run.stderr.as_str()),
+        (
+            2,
+            "error: the board \"practice\" cannot be reset: it has no disk, and all that it was given would be gone\n\
+             help: bring it up with `penstock board up MODEL --keep-disk`\n"
+        )
+    );
 }
 
 /// The commands of a document's console examples, and what the document shows that they print.

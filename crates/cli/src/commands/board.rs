@@ -59,6 +59,7 @@ pub fn run(verb: Verb, settings: &Settings, printer: &mut Printer) -> Result<Sta
         }
         Verb::Reset { name, orderly } => {
             let board = Board::attach(boards.cache(), &name).map_err(boards::failed)?;
+            board.check_reset().map_err(boards::failed)?;
             printer.doing(format!("Resetting the board {name}"));
             board.reset(orderly, boards.cache()).map_err(boards::failed)?;
             printer.done();
