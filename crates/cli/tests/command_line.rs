@@ -157,6 +157,24 @@ fn what_the_documents_show_of_check_and_plan_is_what_is_printed() {
     }
 }
 
+/// They begin with what this machine runs boards with, which differs from one to the next.
+#[test]
+fn what_the_documents_leave_out_of_a_rehearsal_is_marked() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (name, wanted) in [("README.md", 1), ("docs/tutorial.md", 2)] {
+        let document = std::fs::read_to_string(root.join(name)).unwrap();
+        let boards = ["penstock rehearse ", "penstock board up "];
+        let all = consoles(&document);
+        let shown: Vec<_> =
+            all.iter().filter(|(command, _)| boards.iter().any(|begin| command.starts_with(begin))).collect();
+        assert_eq!(shown.len(), wanted, "{name}");
+        for (command, shown) in shown {
+            let whole = shown.starts_with("Accelerator: ");
+            assert!(whole || shown.starts_with("…\n"), "{name} begins later than `{command}` does:\n{shown}");
+        }
+    }
+}
+
 #[test]
 fn one_of_a_thing_is_one() {
     let directory = tempfile::tempdir().unwrap();
