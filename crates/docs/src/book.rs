@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs, io,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -82,22 +83,18 @@ fn write(tree: &SourceTree, sections: &[Section], to: &Path) -> io::Result<BookS
     for (path, page) in &pages {
         let text = match tree.document(path) {
             Some(document) => {
-                let mut text = document.text.clone();
-                // From the end, so that places further up stay what they are.
-                for link in document.outline.links.iter().rev() {
+                let links = &document.outline.links;
+                let mut changes = Vec::new();
+                for link in links {
                     let (Some(place), false) = (&link.place, is_elsewhere(&link.target)) else { continue };
                     made.links += 1;
-                    if let Some(recorded) = recorded(tree, path, link) {
-                        text.replace_range(
-                            link.range.clone(),
-                            &played(tree, path, link, &recorded, &source)?,
-                        );
-                        continue;
-                    }
-                    let target = target(tree, &pages, &mut copied, path, &link.target);
-                    text.replace_range(place.clone(), &target);
+                    // A picture that is the words of a link stays one: a link cannot hold a page.
+                    changes.push(match recorded(tree, path, link).filter(|_| !is_in_another(link, links)) {
+                        Some(recorded) => (link.range.clone(), played(tree, path, link, &recorded, &source)?),
+                        None => (place.clone(), target(tree, &pages, &mut copied, path, &link.target)),
+                    });
                 }
-                text
+                changed(&document.text, changes)
             }
             None if path == Path::new(EXAMPLES) => list_of_examples(tree, &examples)?,
             None => example(path, &fs::read_to_string(tree.at(path))?),
@@ -180,8 +177,26 @@ fn recorded(tree: &SourceTree, from: &Path, link: &MarkdownLink) -> Option<PathB
         .then_some(recorded)
 }
 
-/// Writes the page that plays a recording, and gives what stands in the document for its picture. The page is loaded, and so begins, when it
-/// comes into sight.
+/// Whether a link stands among the words of another.
+fn is_in_another(link: &MarkdownLink, links: &[MarkdownLink]) -> bool {
+    let around =
+        |other: &MarkdownLink| other.range.start < link.range.start && link.range.end < other.range.end;
+    links.iter().any(around)
+}
+
+/// A text with other words in these places, of which none overlap.
+fn changed(text: &str, mut changes: Vec<(Range<usize>, String)>) -> String {
+    changes.sort_by_key(|(place, _)| place.start);
+    let mut text = text.to_owned();
+    // From the end, so that places further up stay what they are.
+    for (place, words) in changes.into_iter().rev() {
+        text.replace_range(place, &words);
+    }
+    text
+}
+
+/// Writes the page that plays a recording, and gives what stands in the document for its picture. Browsers load the page, and so begin, when
+/// it is near to what the reader sees: not all of them wait until it is in sight.
 fn played(
     tree: &SourceTree,
     from: &Path,
@@ -196,7 +211,7 @@ fn played(
     let (width, height) = picture::size(&recording);
     Ok(format!(
         "<div class=\"recording\" style=\"--width:{width};--height:{height}\"><iframe src=\"{}\" title=\"{}\" loading=\"lazy\"></iframe></div>",
-        relative(from, &page),
+        picture::escaped(&relative(from, &page)),
         picture::escaped(&link.text)
     ))
 }

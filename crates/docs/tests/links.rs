@@ -151,6 +151,33 @@ fn the_picture_of_a_recording_is_played_on_a_page_of_its_own() {
 }
 
 #[test]
+fn a_picture_that_is_the_words_of_a_link_stays_one() {
+    let cast = "{\"version\": 2, \"width\": 20, \"height\": 2}\n[0.5, \"o\", \"a\"]\n";
+    let text = "# Two\n\n## A part\n\n[![A terminal](pictures/s.svg)](../examples/a.yaml) [![p](../src/p.png)](../src/x.rs) [one](one.md)\n\n\
+                ![B](pictures/a&b.svg)\n";
+    let (folder, tree) = small(&[
+        ("docs/two.md", text),
+        ("docs/pictures/s.svg", ""),
+        ("docs/pictures/s.cast", cast),
+        ("docs/pictures/a&b.svg", ""),
+        ("docs/pictures/a&b.cast", cast),
+        ("src/p.png", ""),
+    ]);
+    book::make(&tree, &folder.path().join("book")).unwrap_or_else(|problems| panic!("{}", told(&problems)));
+    let text = |path| fs::read_to_string(folder.path().join("book/src").join(path)).unwrap();
+    let code = "https://github.com/penstock/penstock/blob/main/src";
+    assert_eq!(
+        text("docs/two.md"),
+        format!(
+            "# Two\n\n## A part\n\n[![A terminal](pictures/s.svg)](../examples/a.md) [![p]({code}/p.png)]({code}/x.rs) [one](one.md)\n\n\
+             <div class=\"recording\" style=\"--width:196;--height:66\"><iframe src=\"pictures/a&amp;b.html\" title=\"B\" \
+             loading=\"lazy\"></iframe></div>\n"
+        )
+    );
+    assert!(text("docs/pictures/a&b.html").contains("<a href=\"a&amp;b.html\">From the start</a>"));
+}
+
+#[test]
 fn a_page_whose_links_lead_nowhere_or_that_fetches_from_elsewhere_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let page = "<html>\n<script src=\"https://cdn.example/x.js\">'<a href=\"no.html\">'</script>\n<a href=\"b.html#there\">\

@@ -21,7 +21,8 @@ pre { overflow-x: auto }
 /// As [`picture::draw`].
 pub fn page(recording: &Recording, title: &str, name: &str) -> Result<String, RecordingError> {
     let svg = picture::draw(recording, title)?;
-    let (title, text) = (picture::escaped(title), picture::escaped(&recording.transcript()));
+    let [title, name] = [title, name].map(picture::escaped);
+    let text = picture::escaped(&recording.transcript());
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{svg}<nav>\n\
