@@ -14,6 +14,9 @@ use serde::Deserialize;
 /// What a command stands behind in a recorded session.
 const PROMPT: &str = "$ ";
 
+/// What programs that fill the whole screen begin with.
+const ALTERNATE: [&str; 3] = ["\x1b[?1049h", "\x1b[?1047h", "\x1b[?47h"];
+
 /// A session in a terminal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
@@ -71,7 +74,8 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// [`RecordingError::Format`] when it is none of version 2, has no size, or time runs backwards in it.
+    /// [`RecordingError::Format`] when it is none of version 2, has no size or changes it, changes to the terminal's other screen, or time
+    /// runs backwards in it.
     pub fn read(text: &str) -> Result<Recording, RecordingError> {
         let wrong = |line: usize, why: String| RecordingError::Format { line, why };
         let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
@@ -94,9 +98,23 @@ impl Recording {
             if !at.is_finite() || at < before {
                 return Err(wrong(line, format!("{at} s comes after {before} s")));
             }
-            // What is typed, and marks, change nothing that is seen.
-            if kind == "o" {
-                outputs.push(TerminalOutput { at, text });
+            match kind.as_str() {
+                "o" if ALTERNATE.iter().any(|begin| text.contains(begin)) => {
+                    let why = "it changes to the terminal's other screen, which is not drawn";
+                    return Err(wrong(line, why.to_owned()));
+                }
+                "o" => outputs.push(TerminalOutput { at, text }),
+                // What is typed, and marks, change nothing that is seen.
+                "i" | "m" => {}
+                "r" => {
+                    return Err(wrong(
+                        line,
+                        format!(
+                            "the terminal changes its size to {text}: record it in one that keeps its size"
+                        ),
+                    ));
+                }
+                _ => return Err(wrong(line, format!("an event of the kind `{kind}` is none that is known"))),
             }
         }
         Ok(Recording { columns: header.width, rows: header.height, outputs })
@@ -182,5 +200,19 @@ mod tests {
             format!("line 3 {begin}1.5 s comes after 2 s")
         );
         assert!(told(&format!("{header}[1, 2]")).starts_with(&format!("line 2 {begin}")));
+        assert_eq!(
+            told(&format!("{header}[1.0, \"m\", \"\"]\n[1.5, \"r\", \"100x40\"]")),
+            format!(
+                "line 3 {begin}the terminal changes its size to 100x40: record it in one that keeps its size"
+            )
+        );
+        assert_eq!(
+            told(&format!("{header}[1.0, \"x\", \"0\"]")),
+            format!("line 2 {begin}an event of the kind `x` is none that is known")
+        );
+        assert_eq!(
+            told(&format!("{header}[1.0, \"o\", \"\\u001b[?1049hx\"]")),
+            format!("line 2 {begin}it changes to the terminal's other screen, which is not drawn")
+        );
     }
 }

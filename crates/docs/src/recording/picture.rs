@@ -54,8 +54,7 @@ pub fn draw(recording: &Recording, title: &str) -> Result<String, RecordingError
          height=\"{all_height}\" role=\"img\" aria-labelledby=\"terminal-title terminal-text\">\n<title id=\"terminal-title\">{}</title>\n\
          <desc id=\"terminal-text\">{}</desc>\n<style>\n{}</style>\n",
         escaped(title),
-        // A blank line would end the block of HTML that this may be in a document.
-        escaped(&recording.transcript().replace("\n\n", "\n")),
+        escaped(&recording.transcript()),
         style(&timeline)
     );
     let _ = writeln!(
@@ -200,7 +199,7 @@ mod tests {
         let svg = drawn(2, &[(1.0, "a\r\n\r\nb\r\nc")]);
         assert!(svg.contains("role=\"img\" aria-labelledby=\"terminal-title terminal-text\""), "{svg}");
         assert!(svg.contains("<title id=\"terminal-title\">A &lt;session&gt;</title>"), "{svg}");
-        assert!(svg.contains("<desc id=\"terminal-text\">a\nb\nc\n</desc>"), "{svg}");
+        assert!(svg.contains("<desc id=\"terminal-text\">a\n\nb\nc\n</desc>"), "{svg}");
     }
 
     #[test]
