@@ -37,6 +37,8 @@ use Runs::{Given, OneOf, Own};
 
 /// Calls whose program is no literal: the file, what stands in the place of the program, and what that is.
 const VARIABLE: &[(&str, &str, Runs)] = &[
+    ("crates/docs/tests/record_session.rs", "script (\"record-session\")", Own),
+    ("crates/docs/tests/record_session.rs", "script (\"first-steps\")", Own),
     (
         "crates/host/src/boot.rs",
         "program",
