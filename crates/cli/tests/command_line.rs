@@ -355,7 +355,7 @@ fn a_rehearsal_that_cannot_begin_leaves_nothing() {
         let run = std::process::Command::new(env!("CARGO_BIN_EXE_penstock"))
             .args(more)
             .current_dir(directory.path())
-            .env("PATH", "/nonexistent")
+            .envs([("PATH", "/nonexistent"), ("PENSTOCK_PATH", "/nonexistent")])
             .env("HOME", directory.path().join("home"))
             .env_remove("XDG_CACHE_HOME")
             .output()
