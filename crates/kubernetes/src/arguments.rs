@@ -146,6 +146,9 @@ pub struct Controller {
     /// The namespace of the Lease that the controller at work holds, and of the Deployment's pods
     #[arg(long, value_name = "NAME", default_value = "penstock")]
     pub namespace: NodeName,
+    /// As older manifests give it: nothing needs it any more
+    #[arg(long, hide = true, value_name = "UID")]
+    pub pod: Option<String>,
     /// Serve metrics on http://ADDRESS:PORT/metrics. Not done by default: whoever reaches the port can read them
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
@@ -267,5 +270,11 @@ mod tests {
         ] {
             assert!(tagged(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_controller_begins_with_what_an_older_manifest_gives_it() {
+        let line = ["penstock-kubernetes", "controller", "--namespace=penstock", "--pod=6c7e1f3a"];
+        CommandLine::try_parse_from(line).unwrap();
     }
 }

@@ -97,6 +97,11 @@ async fn serve(arguments: arguments::Controller) -> Result<(), ControllerError> 
     let client = connect(&settings).await?.client;
     let mut leadership = Leadership::new(client.clone(), arguments.namespace.as_str());
     let mut controller = Controller::new(client, arguments.namespace.to_string());
+    if arguments.pod.is_some() {
+        log::say(
+            "--pod is not needed any more: apply what `penstock-kubernetes manifests --controller IMAGE` prints",
+        );
+    }
     if let Some(address) = arguments.metrics {
         let server = MetricsServer::bind(address)?;
         log::say(format!("metrics are at http://{}/metrics", server.address()));
