@@ -64,7 +64,9 @@ fn open(evidence: &Evidence) -> Vec<String> {
     if interrupted(evidence) {
         open.extend(step_not_through(evidence).map(step_words));
         open.extend(unseen(evidence));
-        if evidence.counts().total() == 0 && !evidence.measures() {
+        let audits = evidence.audits.as_ref();
+        let audited = audits.is_some_and(|audits| audits.before.is_some() || audits.after.is_some());
+        if evidence.counts().total() == 0 && !evidence.measures() && !audited {
             open.push("nothing was verified".to_owned());
         }
     }

@@ -359,6 +359,9 @@ fn ctrl_c_is_no_verdict() {
         let nothing = Evidence { verdicts: Default::default(), audits, ..evidence.clone() };
         assert_eq!(sentence(&nothing), "Interrupted after 6.30 s: nothing was verified.");
     }
+    let audits = Some(Audits { before: Some(runs::real_time::audit(true)), after: None });
+    let audited = Evidence { verdicts: Default::default(), audits, ..evidence.clone() };
+    assert!(!sentence(&audited).contains("nothing was verified"), "{}", sentence(&audited));
 
     // What is wrong is wrong all the same.
     let mut failed = evidence.clone();
