@@ -13,6 +13,10 @@ use super::{
 };
 use crate::vf_names;
 
+/// What netplan says of a VF's interface, which stays the host's: a guest of a model that has it would take the VF away from the host.
+const OF_THE_HOST: [&str; 8] =
+    ["dhcp4", "dhcp6", "addresses", "mtu", "nameservers", "routes", "gateway4", "gateway6"];
+
 /// The NICs of these documents.
 pub fn read<'a>(roots: &[ForeignNode<'a>], machine: Option<&Inventory>) -> Found<'a> {
     let mut found = Found::default();
@@ -95,8 +99,9 @@ impl<'a> File<'a> {
             settings = mac;
         }
         nic.add(index, &settings, node);
-        nic.inside.insert(index, inside::function(&mut fields, None));
-        nic.dns.take_from(&mut fields);
+        for key in OF_THE_HOST {
+            fields.left_out(key, "the host has it at this VF, and what a model gives a VF is inside a guest");
+        }
         self.vfs.insert(id, (pf, index));
     }
 

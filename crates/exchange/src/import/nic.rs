@@ -8,7 +8,7 @@ use penstock_model::{
 };
 use penstock_plan::lasting_match;
 
-use super::{foreign::ForeignNode, inside::ForeignDns};
+use super::foreign::ForeignNode;
 
 /// How a file tells which PF is meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,10 +91,6 @@ pub struct ForeignNic<'a> {
     pub vfs: Option<u16>,
     /// What the file says of single VFs.
     pub settings: BTreeMap<VfIndex, VfSettings>,
-    /// What the file says of single VFs' interfaces, where it names no guest that they are inside of: keys of a function of a model, each with its value.
-    pub inside: BTreeMap<VfIndex, Vec<(&'static str, String)>>,
-    /// How names are resolved beside these interfaces.
-    pub dns: ForeignDns,
     /// What drives VFs that nobody else has.
     pub free: Option<FreeDriver>,
 }
@@ -112,8 +108,6 @@ impl<'a> ForeignNic<'a> {
             addresses: Vec::new(),
             vfs: None,
             settings: BTreeMap::new(),
-            inside: BTreeMap::new(),
-            dns: ForeignDns::default(),
             free: None,
         }
     }

@@ -35,7 +35,7 @@ pub fn model(
         let name = name(&nic.name, &mut names);
         let (defaults, own) = settings(nic, matching.as_ref().and_then(|matching| matching.mac));
         entry(&name, nic, matching.as_ref(), &defaults, &mut out);
-        all_own.push((name, own, nic));
+        all_own.push((name, own));
     }
     let mut guests_text = String::new();
     for guest in known {
@@ -45,18 +45,15 @@ pub fn model(
         });
         guests_text.push_str("    functions:\n");
         for (vf, keys) in guest.functions.iter().filter_map(|function| Some((function.vf?, &function.keys))) {
-            if let Some((nic, own, _)) = all_own.get_mut(vf.0) {
+            if let Some((nic, own)) = all_own.get_mut(vf.0) {
                 function(nic, vf.1, &own.remove(&vf.1).unwrap_or_default(), keys, &mut guests_text);
             }
         }
     }
-    for (name, own, nic) in &mut all_own {
-        let of_guest = nic.dns.value().is_some();
-        let has_more =
-            |index: &VfIndex| of_guest || nic.inside.get(index).is_some_and(|keys| !keys.is_empty());
-        own.retain(|index, settings| *settings != VfSettings::default() || has_more(index));
+    for (name, own) in &mut all_own {
+        own.retain(|_, settings| *settings != VfSettings::default());
         if !own.is_empty() {
-            guest(name, own, nic, &mut of_guests, &mut guests);
+            guest(name, own, &mut of_guests, &mut guests);
         }
     }
     // What stands for others is in nobody's file: it comes last, and is said to.
@@ -169,19 +166,14 @@ fn settings(nic: &ForeignNic<'_>, pf: Option<Mac>) -> (VfSettings, BTreeMap<VfIn
 fn guest(
     name_of_nic: &str,
     own: &BTreeMap<VfIndex, VfSettings>,
-    nic: &ForeignNic<'_>,
     taken: &mut BTreeSet<String>,
     out: &mut String,
 ) {
     let short: String = name_of_nic.chars().take(LONGEST_NAME - "-vfs".len()).collect();
     let _ = writeln!(out, "  {}:", name(&format!("{short}-vfs"), taken));
-    if let Some(dns) = nic.dns.value() {
-        let _ = writeln!(out, "    dns: {dns}");
-    }
     out.push_str("    functions:\n");
     for (index, settings) in own {
-        let keys = nic.inside.get(index).map_or(&[][..], Vec::as_slice);
-        function(name_of_nic, *index, settings, keys, out);
+        function(name_of_nic, *index, settings, &[], out);
     }
 }
 

@@ -77,6 +77,16 @@ fn a_guest_has_as_many_name_servers_and_domains_as_a_model_takes() {
             "192.0.2.4 is left out: a guest of a model has 3 at most",
         ),
         ("search: [example.org]".to_owned(), None, "a model has domains beside servers alone"),
+        (
+            "addresses: [192.0.2.53, fe80::1], search: [example.org.]".to_owned(),
+            Some("dns: {servers: [\"192.0.2.53\"], search: [\"example.org\"]}"),
+            "fe80::1 is left out: it is no address that a server answers at",
+        ),
+        (
+            "addresses: [192.0.2.53], search: [\"a b\"]".to_owned(),
+            Some("dns: {servers: [\"192.0.2.53\"]}"),
+            "`a b` is left out",
+        ),
         ("addresses: [0.0.0.0, 224.0.0.1]".to_owned(), None, "224.0.0.1 is left out: it is no address"),
         (
             format!("addresses: [192.0.2.1], search: [{long}, b.{long}]"),
@@ -89,14 +99,35 @@ fn a_guest_has_as_many_name_servers_and_domains_as_a_model_takes() {
             "g is left out: a guest of a model has 6 at most",
         ),
     ] {
-        let text = format!(
-            "network:\n  version: 2\n  ethernets:\n    enp1s0f0: {{virtual-function-count: 1}}\n    enp1s0f0v0: {{link: enp1s0f0, mtu: 1400, \
-             nameservers: {{{dns}}}}}\n"
-        );
-        let (model, warned) = read(&text, ImportFormat::Netplan);
+        let network = format!("version: 2\nethernets: {{eth0: {{mtu: 1400, nameservers: {{{dns}}}}}}}\n");
+        let (model, warned) = read(&instance("container", &network), ImportFormat::Incus);
         assert!(warned.contains(told), "{dns}: {warned}");
         assert_eq!(model.contains("dns:"), line.is_some(), "{dns}: {model}");
         assert!(model.contains(line.unwrap_or_default()), "{dns}: {model}");
         assert!(model.contains("mtu: 1400"), "{dns}: {model}");
+    }
+}
+
+#[test]
+fn what_netplan_says_of_a_vfs_interface_stays_the_hosts() {
+    for (key, value) in [
+        ("dhcp4", "yes"),
+        ("dhcp6", "yes"),
+        ("addresses", "[192.0.2.7/24]"),
+        ("mtu", "1400"),
+        ("nameservers", "{addresses: [192.0.2.53]}"),
+        ("routes", "[{to: default, via: 192.0.2.1}]"),
+        ("gateway4", "192.0.2.1"),
+        ("gateway6", "\"2001:db8::1\""),
+    ] {
+        let text = format!(
+            "network:\n  version: 2\n  ethernets:\n    enp1s0f0: {{virtual-function-count: 2}}\n    enp1s0f0v0: {{link: enp1s0f0, {key}: {value}}}\n    \
+             enp1s0f0v1: {{link: enp1s0f0}}\n"
+        );
+        let (guests, warned) = read(&text, ImportFormat::Netplan);
+        assert_eq!(guests, "", "{key}");
+        let told =
+            format!("network.ethernets.enp1s0f0v0.{key}: `{key}` is left out: the host has it at this VF");
+        assert!(warned.contains(&told), "{warned}");
     }
 }
