@@ -131,3 +131,11 @@ fn what_netplan_says_of_a_vfs_interface_stays_the_hosts() {
         assert!(warned.contains(&told), "{warned}");
     }
 }
+
+#[test]
+fn of_two_interfaces_that_are_one_vf_the_second_is_left_out() {
+    let twice = "version: 2\nethernets:\n  eth0: {dhcp4: true}\n  x: {match: {macaddress: 02:00:00:00:00:07}, addresses: [192.0.2.7/24]}\n";
+    let (model, warned) = read(&instance("container", twice), ImportFormat::Incus);
+    assert!(model.contains("address: dhcp") && !model.contains("192.0.2.7"), "{model}");
+    assert!(warned.contains("another one before it is the same VF of the instance"), "{warned}");
+}

@@ -1,6 +1,8 @@
 //! What cloud-init is told of an instance's interfaces ("Networking config Version 2"): which addresses they have inside, and by whom names are
 //! resolved.
 
+use std::collections::BTreeSet;
+
 use penstock_model::Mac;
 
 use crate::import::{
@@ -15,7 +17,7 @@ const NO_CLIENT: &str =
 
 /// Adds it to a guest: whether it is a VM, what a container calls its functions, and their addresses tell which interface is which.
 pub fn read(at: &ForeignNode<'_>, guest: &mut ForeignGuest, of: (bool, &[String], &[Option<Mac>])) {
-    let mut dns = ForeignDns::default();
+    let (mut dns, mut told_of) = (ForeignDns::default(), BTreeSet::new());
     at.yaml_inside(|root| {
         let mut root = root.fields();
         // It stands in one, or not.
@@ -28,7 +30,7 @@ pub fn read(at: &ForeignNode<'_>, guest: &mut ForeignGuest, of: (bool, &[String]
             );
         }
         for (id, interface) in network.take("ethernets").iter().flat_map(ForeignNode::entries) {
-            ethernet(id, &interface, guest, of, &mut dns);
+            ethernet(id, &interface, guest, of, &mut told_of, &mut dns);
         }
     });
     guest.keys.extend(dns.value().map(|dns| ("dns", dns)));
@@ -39,6 +41,7 @@ fn ethernet(
     at: &ForeignNode<'_>,
     guest: &mut ForeignGuest,
     (is_vm, names, macs): (bool, &[String], &[Option<Mac>]),
+    told_of: &mut BTreeSet<usize>,
     dns: &mut ForeignDns,
 ) {
     let mut fields = at.fields();
@@ -54,11 +57,16 @@ fn ethernet(
         Some(mac) => macs.get(*position).copied().flatten() == Some(mac),
         None => is_called(*position),
     };
-    let Some(function) = (0..guest.functions.len()).find(is_its).and_then(|at| guest.functions.get_mut(at))
-    else {
+    let position = (0..guest.functions.len()).find(is_its);
+    let Some((position, function)) = position.and_then(|at| Some((at, guest.functions.get_mut(at)?))) else {
         fields.forget();
         return at.left_out("this interface is left out: which VF of the instance it is was not found");
     };
+    if !told_of.insert(position) {
+        fields.forget();
+        return at
+            .left_out("this interface is left out: another one before it is the same VF of the instance");
+    }
     fields.pass_over("optional");
     if function.keys.iter().any(|(key, _)| *key == "mtu") {
         fields.left_out("mtu", "the device of the instance has one");
