@@ -31,8 +31,11 @@ fn main() -> ExitCode {
     let mut trials = Trials::from_arguments();
     let missing = trials.lacking("netplan", || lacking(NETPLAN));
     trials.add(&missing, [("netplan_makes_units_of_an_export_without_a_warning", netplan as Test)]);
-    let missing = trials
-        .lacking("libvirt", || unpacked::lacking(unpacked::VIRSH, &["usr/bin/virsh", "usr/bin/xmllint"]));
+    let missing = trials.lacking("libvirt", || {
+        let files = ["usr/bin/virsh", "usr/bin/xmllint", "usr/share/libvirt/schemas/domain.rng"];
+        unpacked::lacking(unpacked::VIRSH, &files)
+            .or_else(|| ["virsh", "xmllint"].into_iter().find_map(lacking_a_library))
+    });
     trials.add(
         &missing,
         [
@@ -104,6 +107,16 @@ fn of_libvirt(program: &str, home: &Path) -> Command {
     let libraries = tree.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
     command.env_clear().env("LD_LIBRARY_PATH", libraries).env("HOME", home).env("LC_ALL", "C.UTF-8");
     command
+}
+
+/// Why a program of libvirt's tree is not loaded, if so: the tree has not every library, and those which most machines have are this machine's.
+fn lacking_a_library(program: &str) -> Option<Lack> {
+    /// What the loader ends with where a library is missing.
+    const NOT_LOADED: i32 = 127;
+    let output = of_libvirt(program, Path::new("/nonexistent")).arg("--version").output().ok()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    (output.status.code() == Some(NOT_LOADED))
+        .then(|| Lack::Machine(format!("{program} is not loaded: {}", said.trim())))
 }
 
 /// As `virt-xml-validate` does with the schemas that are installed.
