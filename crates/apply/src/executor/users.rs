@@ -85,14 +85,16 @@ impl Users {
         self.held().locks.remove(&function);
     }
 
-    /// Lets them have all functions but those that one of these actions is done to, or takes along with their PF. Where that cannot be found out
-    /// all are kept.
+    /// Lets them have all functions but those that one of these actions is done to, or takes along with their PF, and those that are not there: a
+    /// step has removed them, and one of these actions may make them anew. Where that cannot be found out all are kept.
     pub fn let_go_of_all_but(&self, root: &Root, actions: &[&FunctionAction]) {
         if self.held().locks.is_empty() {
             return;
         }
         if let Ok(kept) = concerned(root, actions) {
-            self.held().locks.retain(|function, _| kept.contains(function));
+            let is_concerned =
+                |function: &Bdf| kept.contains(function) || !PciFunction::new(root, *function).exists();
+            self.held().locks.retain(|function, _| is_concerned(function));
         }
     }
 

@@ -589,3 +589,23 @@ fn a_vf_of_a_failed_batch_that_nothing_was_done_to_keeps_nobody_waiting_for_the_
         assert_eq!(plugin.could_begin.last(), Some(&is_let_go), "{vf}: {:?}", plugin.could_begin);
     }
 }
+
+/// A step has removed one of the VFs and failed; its way back makes it anew.
+#[test]
+fn a_vf_that_a_failed_step_has_removed_is_kept_until_it_is_back() {
+    let tree = Tree::new();
+    let (stays, goes) = (bdf("0000:04:10.0"), bdf("0000:04:10.2"));
+    let (root, soon) = (Root::at(tree.0.path()), Duration::from_millis(20));
+    let is_held = |vf| penstock_host::scan::attachments::lock(&root, vf, Duration::ZERO).unwrap().is_none();
+    let mut executor = tree.executor();
+    executor.users.hold(&root, &[stays, goes], "x", Instant::now() + soon).unwrap();
+    fs::remove_file(tree.device("0000:04:00.0/virtfn1")).unwrap();
+    fs::remove_dir_all(tree.device("0000:04:10.2")).unwrap();
+    executor.let_go_of_all_but(&[&FunctionAction::SetVfCount { pf: bdf(PF), count: 2 }]);
+    assert!(is_held(stays) && is_held(goes));
+    executor.let_go_of_all_but(&[&FunctionAction::SetAutoprobe { pf: bdf(PF), on: true }]);
+    assert!(!is_held(stays), "it is there, and nothing is done to it");
+    assert!(is_held(goes));
+    executor.let_go();
+    assert!(!is_held(goes));
+}
