@@ -118,6 +118,11 @@ pub trait Journal {
     ///
     /// [`JournalError`] when they cannot be written, or with `sync` not be synced. Part of them may be in the journal.
     fn record(&mut self, entries: &[Entry], sync: bool) -> Result<(), JournalError>;
+
+    /// How long what is recorded is now, whoever recorded it: another number once anybody has. `None` where that is not known.
+    fn length(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A journal could not be kept or read.

@@ -2,6 +2,8 @@
 
 use std::{cell::RefCell, path::PathBuf, rc::Rc};
 
+use penstock_host::files;
+
 use super::{Entry, FileJournal, Journal, JournalError};
 
 /// A journal in a file that keeps in memory what cannot be written now, and writes it before whatever comes next. For a way
@@ -54,7 +56,11 @@ impl Inner {
             Some(file) => file,
             none => none.insert(FileJournal::open(&self.path)?),
         };
-        file.record(&self.pending, sync)?;
+        if let Err(error) = file.record(&self.pending, sync) {
+            // Others may write before that is tried again: how long the file was says nothing then.
+            self.file = None;
+            return Err(error);
+        }
         self.pending.clear();
         Ok(())
     }
@@ -66,11 +72,17 @@ impl Journal for CatchUpJournal {
         inner.pending.extend_from_slice(entries);
         inner.write(sync)
     }
+
+    fn length(&self) -> Option<u64> {
+        files::length(&self.0.borrow().path).ok()
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
+    use std::fs::File;
+
     use penstock_plan::StepId;
 
     use super::*;
@@ -102,5 +114,27 @@ mod tests {
         journal.forget();
         journal.record(&[entry(3)], true).unwrap();
         assert_eq!(read(&path).unwrap(), [entry(1), entry(2), entry(3)]);
+    }
+
+    /// The disk is full; whoever frees it calls `penstock undo` before what is left is written.
+    #[test]
+    fn what_somebody_else_has_written_since_a_write_failed_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let entry = |step| Entry::Undone { step: StepId(step), error: None, anothers: None };
+        let mut journal = CatchUpJournal::new(&path);
+        let held_is = |journal: &CatchUpJournal, file: File| {
+            if let Some(held) = &mut journal.0.borrow_mut().file {
+                held.file = file;
+            }
+        };
+        journal.record(&[entry(1)], true).unwrap();
+        // Nothing can be written to it.
+        held_is(&journal, File::open(&path).unwrap());
+        assert!(journal.record(&[entry(2)], true).is_err());
+        held_is(&journal, files::append(&path).unwrap());
+        FileJournal::open(&path).unwrap().record(&[entry(3)], true).unwrap();
+        journal.catch_up().unwrap();
+        assert_eq!(read(&path).unwrap(), [entry(1), entry(3), entry(2)]);
     }
 }

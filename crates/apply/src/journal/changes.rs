@@ -7,7 +7,8 @@ use penstock_plan::{Action, StepId};
 use super::{Ending, Entry, Journal, JournalError};
 
 /// A journal of attempts that may come to the same, each minute and for days: what says nothing new to whoever reads it is not written. A step
-/// that is tried again is begun to a reader already, while the last that was told of it is that it failed. All clones are one journal.
+/// that is tried again is begun to a reader already, while the last that was told of it is that it failed. Once somebody else has written to the
+/// journal all of it is new again: what they have told comes last to a reader. All clones are one journal.
 #[derive(Clone, Debug)]
 pub struct ChangesJournal<J>(Rc<RefCell<Inner<J>>>);
 
@@ -15,6 +16,8 @@ pub struct ChangesJournal<J>(Rc<RefCell<Inner<J>>>);
 struct Inner<J> {
     journal: J,
     told: Written,
+    /// How long the journal was when that was told.
+    length: Option<u64>,
 }
 
 /// What is written, as far as later entries may repeat it.
@@ -34,13 +37,16 @@ struct Written {
 impl<J: Journal> ChangesJournal<J> {
     /// A journal that writes to `journal`, of which nothing is known yet.
     pub fn new(journal: J) -> ChangesJournal<J> {
-        ChangesJournal(Rc::new(RefCell::new(Inner { journal, told: Written::default() })))
+        ChangesJournal(Rc::new(RefCell::new(Inner { journal, told: Written::default(), length: None })))
     }
 }
 
 impl<J: Journal> Journal for ChangesJournal<J> {
     fn record(&mut self, entries: &[Entry], sync: bool) -> Result<(), JournalError> {
-        let Inner { journal, told } = &mut *self.0.borrow_mut();
+        let Inner { journal, told, length } = &mut *self.0.borrow_mut();
+        if journal.length() != *length {
+            *told = Written::default();
+        }
         let new: Vec<Entry> = entries.iter().filter(|entry| told.is_new(entry)).cloned().collect();
         if new.is_empty() {
             return Ok(());
@@ -50,7 +56,12 @@ impl<J: Journal> Journal for ChangesJournal<J> {
             // Nobody knows what of it can be read.
             *told = Written::default();
         }
+        *length = journal.length();
         written
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.0.borrow().journal.length()
     }
 }
 
@@ -132,7 +143,10 @@ mod tests {
     use penstock_plan::FunctionAction;
 
     use super::*;
-    use crate::history::{Fate, RunState};
+    use crate::{
+        history::{Fate, RunState},
+        journal::{CatchUpJournal, FileJournal, read},
+    };
 
     /// A journal that somebody else reads.
     #[derive(Clone, Debug, Default)]
@@ -149,6 +163,10 @@ mod tests {
             }
             self.entries.borrow_mut().extend_from_slice(entries);
             Ok(())
+        }
+
+        fn length(&self) -> Option<u64> {
+            Some(self.entries.borrow().len() as u64)
         }
     }
 
@@ -240,6 +258,37 @@ mod tests {
         *shared.full.borrow_mut() = false;
         journal.record(&attempt(Some("EBUSY")), true).unwrap();
         assert_eq!(*shared.entries.borrow(), attempt(Some("EBUSY")));
+    }
+
+    /// An operator's undo is killed between two attempts of a guard.
+    #[test]
+    fn what_somebody_else_has_told_meanwhile_is_not_the_last_of_a_step() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let file = CatchUpJournal::new(&path);
+        let mut journal = ChangesJournal::new(file.clone());
+        let [begun, stuck] = attempt(Some("EBUSY"));
+        let of_run = [
+            Entry::Intent { step: StepId(1), action: count(2), inverse: Some(count(0)) },
+            Entry::Begun { steps: vec![StepId(1)] },
+            Entry::Outcome { step: StepId(1), outcome: Ending::Done, detail: None },
+        ];
+        FileJournal::open(&path).unwrap().record(&of_run, true).unwrap();
+        let mut try_it = || {
+            file.forget();
+            for entry in [&begun, &stuck] {
+                journal.record(std::slice::from_ref(entry), true).unwrap();
+            }
+            read(&path).unwrap()
+        };
+        assert_eq!(try_it()[3..], [begun.clone(), stuck.clone()]);
+        FileJournal::open(&path).unwrap().record(std::slice::from_ref(&begun), true).unwrap();
+        let told = [&begun, &stuck, &begun, &begun, &stuck].map(Clone::clone);
+        let read_then = try_it();
+        assert_eq!(read_then[3..], told);
+        let state = RunState::read(&read_then, false);
+        assert!(matches!(state.steps[0].1, Fate::Stuck(_)), "{state:?}");
+        assert_eq!(try_it(), read_then, "and then once");
     }
 
     #[test]
