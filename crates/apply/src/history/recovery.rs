@@ -47,21 +47,33 @@ impl UndoPlan {
     }
 
     /// Leaves out of the plan all steps but those whose interface was away when the others were carried out. Where VFs are left out that stayed
-    /// then, what is to come back of one of them is left out too: it is not there.
+    /// then, what is to come back of one of them is left out too: it is not there. It is kept, which nobody has told of: it was to come back.
     pub fn leave_all_but_what_comes_back(&mut self, is_there: impl Fn(Bdf) -> bool) {
-        let mut unmade: BTreeSet<StepId> = BTreeSet::new();
+        // Of each step that comes after VFs are made: what has to be taken back for that.
+        let mut unmade: BTreeMap<StepId, String> = BTreeMap::new();
         for step in &self.plan.steps {
-            if others::made_vfs(&step.action).is_some() || step.needs.iter().any(|need| unmade.contains(need))
-            {
-                unmade.insert(step.id);
+            let makes = others::made_vfs(&step.action).map(|_| undone_by(step).to_string());
+            let after = || step.needs.iter().find_map(|need| unmade.get(need).cloned());
+            if let Some(made) = makes.or_else(after) {
+                unmade.insert(step.id, made);
             }
         }
         let steps = std::mem::take(&mut self.plan.steps).into_iter().zip(std::mem::take(&mut self.origins));
-        let awaits = |step: &Step| unmade.contains(&step.id) && !step.action.function().is_none_or(&is_there);
-        let comes_back = |step: &Step| is_to_come_back(&step.action) && !awaits(step);
-        // What they stood on was carried out before.
-        let alone = |(step, origin)| (Step { needs: Vec::new(), ..step }, origin);
-        (self.plan.steps, self.origins) = steps.filter(|(step, _)| comes_back(step)).map(alone).unzip();
+        let mut left_out = Vec::new();
+        for (step, origin) in steps.filter(|(step, _)| is_to_come_back(&step.action)) {
+            let vf = step.action.function().filter(|function| !is_there(*function));
+            if let (Some(vf), Some(stays)) = (vf, unmade.get(&step.id)) {
+                let (run, of) = origin;
+                let action = undone_by(&step).to_string();
+                left_out.push(Kept { run, step: of, action, why: not_made(vf, stays), for_now: false });
+                continue;
+            }
+            // What it stood on was carried out before.
+            self.plan.steps.push(Step { needs: Vec::new(), ..step });
+            self.origins.push(origin);
+        }
+        self.kept.extend(left_out.into_iter().rev());
+        self.kept.sort_by_key(|kept| (kept.run, kept.step));
     }
 
     /// The steps of the plan that write or remove this file.
@@ -152,6 +164,16 @@ pub fn way_back(runs: &[RunToUndo<'_>], present: &Inventory, host: &mut dyn Obse
     UndoPlan { plan, origins, kept, anothers, edited: stays.edited }
 }
 
+/// What a step of a way back takes back.
+fn undone_by(step: &Step) -> &Action {
+    step.inverse.as_ref().unwrap_or(&step.action)
+}
+
+/// Why what is to come back of a VF stays, with the action that stays with its number of VFs.
+fn not_made(vf: Bdf, stays: &str) -> String {
+    format!("{vf} is not there, and \"{stays}\", without which it is not made, stays")
+}
+
 /// Whether it is about an interface of the host's that may be somebody else's for now.
 fn is_to_come_back(action: &Action) -> bool {
     matches!(action, Action::Function(FunctionAction::RestoreInterface { .. }))
@@ -217,12 +239,7 @@ impl Stays {
                     stays.held.entry(need).or_insert_with(why);
                 } else {
                     if let Some(vf) = awaits_vfs(step, needed, all, host) {
-                        let why = || {
-                            format!(
-                                "{vf} is not there, and \"{}\", without which it is not made, stays",
-                                step.action
-                            )
-                        };
+                        let why = || not_made(vf, &step.action.to_string());
                         stays.held.entry(need).or_insert_with(why);
                     }
                     below.extend(&needed.needs);
@@ -304,7 +321,12 @@ fn awaits_vfs(step: &Step, needed: &Step, all: &Plan, host: &mut dyn Observe) ->
     let (pf, count) = others::made_vfs(step.inverse.as_ref()?)?;
     let vf = others::may_be_vf(needed.inverse.as_ref()?)?;
     let is_pf = pf == vf || all.nics.values().chain(all.drives.values()).any(|known| *known == vf);
-    (!is_pf && host.is_there(vf) == Some(false) && host.vf_count(pf) != Some(count)).then_some(vf)
+    // Where the PF is not there nobody makes them.
+    let is_awaited = !is_pf
+        && host.is_there(vf) == Some(false)
+        && host.is_there(pf) != Some(false)
+        && host.vf_count(pf) != Some(count);
+    is_awaited.then_some(vf)
 }
 
 /// The PFs on which somebody else has another number of VFs since than what steps made, or found, with what is there.

@@ -291,7 +291,7 @@ impl Observe for Machine {
 
     fn is_there(&mut self, function: Bdf) -> Option<bool> {
         if (0..2).any(|n| pf(n) == function) {
-            return Some(true);
+            return Some(self.0.borrow().get(&format!("gone {function}")).is_none());
         }
         Some(self.0.borrow().get(&driver_key(function)).is_some())
     }
