@@ -4,7 +4,10 @@
 //! `netkit` devices have programs of their own sort: they are interfaces of pods, and no function of the PCI bus has one.
 
 use nix::{errno::Errno, libc};
+use penstock_model::text::counted;
 use thiserror::Error;
+
+use crate::{Root, files};
 
 const PROG_QUERY: libc::c_int = 16;
 
@@ -34,32 +37,41 @@ struct Query {
 
 const _: () = assert!(size_of::<Query>() == 64);
 
+/// There on every kernel that has bpf(2), since Linux 4.4 (`kernel/bpf/syscall.c`).
+const SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
+
 /// The kernel did not tell which programs stand at an interface.
 #[derive(Debug, Error)]
-#[error("could not ask for the tcx programs at interface {index}")]
+#[error("could not ask for the tcx programs at interface {index}{}", more(*.others))]
 pub struct BpfError {
-    /// The interface's number.
+    /// The interface's number: the first of those that it did not tell of.
     pub index: u32,
-    /// What the kernel said.
+    /// At how many others it did not, either.
+    pub others: usize,
+    /// What the kernel said of the first.
     #[source]
     pub source: Errno,
+}
+
+fn more(others: usize) -> String {
+    if others == 0 { String::new() } else { format!(" and at {}", counted(others, "other")) }
 }
 
 /// The `tcx` programs at these interfaces of the namespace of the calling thread, in words, with the interface's index. A kernel before 6.6, or
 /// without them, has none.
 ///
-/// # Errors
-///
-/// [`BpfError`] when the kernel refuses the question: it takes `CAP_NET_ADMIN` on the host itself.
-pub fn tcx_programs(interfaces: &[u32]) -> Result<Vec<(u32, String)>, BpfError> {
-    listed(interfaces, ask)
+/// With them goes what the kernel refused to tell: it takes `CAP_NET_ADMIN` on the host itself, and nobody may keep the question from it, as a
+/// container's filter of system calls does. What it has told of other interfaces is there all the same.
+pub fn tcx_programs(root: &Root, interfaces: &[u32]) -> (Vec<(u32, String)>, Option<BpfError>) {
+    listed(interfaces, ask, || files::exists(root.path(SETTING)))
 }
 
 fn listed(
     interfaces: &[u32],
     mut ask: impl FnMut(u32, u32) -> Result<Vec<u32>, Errno>,
-) -> Result<Vec<(u32, String)>, BpfError> {
-    let mut found = Vec::new();
+    has_bpf: impl Fn() -> bool,
+) -> (Vec<(u32, String)>, Option<BpfError>) {
+    let (mut found, mut refused) = (Vec::new(), None::<BpfError>);
     for index in interfaces.iter().copied() {
         for (place, packets) in PLACES {
             match ask(index, place) {
@@ -70,13 +82,21 @@ fn listed(
                 Err(Errno::ENODEV) => break,
                 // Nothing has ever stood there.
                 Err(Errno::ENOENT) => {}
-                // The kernel does not know such a place, or no programs at all.
-                Err(Errno::EINVAL | Errno::ENOSYS) => return Ok(found),
-                Err(source) => return Err(BpfError { index, source }),
+                // The kernel does not know such a place.
+                Err(Errno::EINVAL) => return (found, refused),
+                // It knows no programs at all. Where it does, somebody keeps the question from it.
+                Err(Errno::ENOSYS) if !has_bpf() => return (found, refused),
+                Err(source) => {
+                    match &mut refused {
+                        Some(first) => first.others += 1,
+                        none => *none = Some(BpfError { index, others: 0, source }),
+                    }
+                    break;
+                }
             }
         }
     }
-    Ok(found)
+    (found, refused)
 }
 
 /// The numbers of the programs at a place of an interface.
@@ -106,49 +126,65 @@ fn told(numbers: &[u32; MOST], count: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// What is listed of two interfaces where the kernel answers so.
+    /// What is listed of two interfaces where the kernel answers so, what is said of the rest, and how many questions that took.
     fn of_two(
+        has_bpf: bool,
         answer: impl Fn(u32, u32) -> Result<Vec<u32>, Errno>,
-    ) -> (Result<Vec<(u32, String)>, String>, usize) {
+    ) -> (Vec<(u32, String)>, Option<String>, usize) {
         let mut asked = 0;
-        let listed = listed(&[2, 3], |index, place| {
+        let ask = |index, place| {
             asked += 1;
             answer(index, place)
-        });
-        (listed.map_err(|error| crate::chain(&error)), asked)
+        };
+        let (found, refused) = listed(&[2, 3], ask, || has_bpf);
+        (found, refused.map(|error| crate::chain(&error)), asked)
+    }
+
+    fn program(index: u32, packets: &str, number: u32) -> (u32, String) {
+        (index, format!("a tcx program for packets that {packets} (`bpftool prog show id {number}`)"))
     }
 
     #[test]
     fn programs_are_told_with_their_interfaces_and_directions() {
-        let program = |index, packets: &str, number: u32| {
-            (index, format!("a tcx program for packets that {packets} (`bpftool prog show id {number}`)"))
-        };
-        let (found, asked) = of_two(|index, place| match (index, place) {
+        let found = of_two(true, |index, place| match (index, place) {
             (2, 46) => Ok(vec![7, 8]),
             (3, 47) => Ok(vec![9]),
             // As Linux 6.6 said at first where there never was one.
             (2, _) => Err(Errno::ENOENT),
             _ => Ok(Vec::new()),
         });
-        assert_eq!(
-            found,
-            Ok(vec![program(2, "come in", 7), program(2, "come in", 8), program(3, "go out", 9)])
-        );
-        assert_eq!(asked, 4);
+        let wanted = vec![program(2, "come in", 7), program(2, "come in", 8), program(3, "go out", 9)];
+        assert_eq!(found, (wanted, None, 4));
     }
 
     #[test]
     fn what_is_not_there_is_nothing_and_what_is_refused_is_told() {
-        for errno in [Errno::EINVAL, Errno::ENOSYS] {
-            assert_eq!(of_two(|_, _| Err(errno)), (Ok(Vec::new()), 1), "{errno}");
+        for (errno, has_bpf) in [(Errno::EINVAL, true), (Errno::EINVAL, false), (Errno::ENOSYS, false)] {
+            assert_eq!(of_two(has_bpf, |_, _| Err(errno)), (Vec::new(), None, 1), "{errno}");
         }
         // An interface that has gone hides no other one's.
-        let (found, _) = of_two(|index, _| if index == 2 { Err(Errno::ENODEV) } else { Ok(vec![9]) });
-        assert_eq!(found.unwrap().len(), 2);
-        for errno in [Errno::EPERM, Errno::EACCES] {
-            let (refused, _) = of_two(|_, _| Err(errno));
-            let text = refused.unwrap_err();
-            assert!(text.starts_with("could not ask for the tcx programs at interface 2: E"), "{text}");
+        let (found, refused, _) =
+            of_two(true, |index, _| if index == 2 { Err(Errno::ENODEV) } else { Ok(vec![9]) });
+        assert_eq!((found.len(), refused), (2, None));
+        // A filter of system calls may say that there is no such call.
+        for errno in [Errno::EPERM, Errno::EACCES, Errno::ENOSYS] {
+            let (found, refused, asked) = of_two(true, |_, _| Err(errno));
+            let text = refused.unwrap();
+            let start = "could not ask for the tcx programs at interface 2 and at 1 other: E";
+            assert!(text.starts_with(start), "{text}");
+            assert_eq!((found.len(), asked), (0, 2));
+        }
+    }
+
+    #[test]
+    fn what_is_refused_at_one_interface_hides_nothing_at_another() {
+        for bad in [2, 3] {
+            let (found, refused, _) =
+                of_two(true, |index, _| if index == bad { Err(Errno::ENOMEM) } else { Ok(vec![7]) });
+            let good = 5 - bad;
+            assert_eq!(found, [program(good, "come in", 7), program(good, "go out", 7)]);
+            let start = format!("could not ask for the tcx programs at interface {bad}: ENOMEM");
+            assert!(refused.as_ref().is_some_and(|text| text.starts_with(&start)), "{refused:?}");
         }
     }
 

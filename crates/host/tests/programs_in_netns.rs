@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use penstock_host::{Command, Netlink, bpf, namespace::within};
+use penstock_host::{Command, Netlink, Root, bpf, namespace::within};
 use penstock_testkit::{namespace::Namespace, needs, trials::Trials, xdp};
 
 type Check = fn();
@@ -102,8 +102,10 @@ fn tcx_programs_are_seen() {
     let process = namespace.id;
     // bpf(2) asks in the namespace of the thread.
     let seen = move || {
-        let asked = within(Some(process), || bpf::tcx_programs(&[a, b, 9_999]));
-        asked.unwrap().unwrap()
+        let asked = within(Some(process), || bpf::tcx_programs(&Root::system(), &[a, b, 9_999]));
+        let (found, refused) = asked.unwrap();
+        assert!(refused.is_none(), "{refused:?}");
+        found
     };
     assert_eq!(seen(), []);
     for (name, packets) in [("v0", "in"), ("v0", "in"), ("v1", "out")] {

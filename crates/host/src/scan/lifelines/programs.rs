@@ -21,10 +21,12 @@ pub(super) fn packet_programs(root: &Root, netlink: &mut Netlink, found: &mut Li
     let at = interfaces(&links, |device| function_of_device(root, device));
     let interfaces: Vec<u32> = at.keys().copied().collect();
     // Each is asked for by itself: where one is not told, the others are.
+    let (tcx, untold) = bpf::tcx_programs(root, &interfaces);
     let listed = [
         netlink.xdp_programs().map_err(|error| chain(&error)),
         netlink.queueing_disciplines().map_err(|error| chain(&error)),
-        bpf::tcx_programs(&interfaces).map_err(|error| chain(&error)),
+        Ok(tcx),
+        untold.map_or_else(|| Ok(Vec::new()), |error| Err(chain(&error))),
     ];
     attributed(listed, &at, found);
 }
