@@ -1,7 +1,7 @@
 //! What a VM needs of the host, looked at before libvirt is asked: each thing that is missing has then one clear message.
 
 use penstock_host::{PciFunction, Root, files};
-use penstock_model::{Bdf, CpuSet, VM_MEMORY};
+use penstock_model::{Bdf, CpuSet, VM_MEMORY, pci::is_vfio};
 use penstock_plan::action::GuestDefinition;
 
 use super::domain;
@@ -67,10 +67,10 @@ pub fn functions(root: &Root, state: &State, definition: &GuestDefinition) -> Re
 }
 
 /// A device that keeps its whole group from being used, with its driver. One without a driver does not, nor one that
-/// belongs to `vfio-pci` or `pci-stub`, nor a port (`vfio_dev_viable`, `iommu_group_claim_dma_owner`).
+/// belongs to VFIO or `pci-stub`, nor a port (`vfio_dev_viable`, `iommu_group_claim_dma_owner`).
 fn in_the_way(root: &Root, member: Bdf) -> Option<String> {
     let driver = PciFunction::new(root, member).driver().ok().flatten()?;
-    let harmless = matches!(driver.as_str(), "vfio-pci" | "pci-stub" | "pcieport" | "shpchp");
+    let harmless = is_vfio(&driver) || matches!(driver.as_str(), "pci-stub" | "pcieport" | "shpchp");
     (!harmless).then(|| format!("{member} (driver {driver})"))
 }
 
@@ -130,4 +130,29 @@ pub fn emulator(
     }
     left.retain(|cpu| !definition.pin.as_ref().is_some_and(|pin| pin.0.contains(cpu)));
     Ok((!left.is_empty()).then_some(CpuSet(left)))
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_vfio_or_nobody_has_is_in_nobodys_way() {
+        let tree = tempfile::tempdir().unwrap();
+        let root = Root::at(tree.path());
+        let member: Bdf = "0000:01:10.0".parse().unwrap();
+        let device = tree.path().join(format!("sys/bus/pci/devices/{member}"));
+        fs::create_dir_all(&device).unwrap();
+        assert_eq!(in_the_way(&root, member), None);
+        for driver in ["vfio-pci", "mlx5_vfio_pci", "pci-stub", "pcieport"] {
+            symlink(format!("../../drivers/{driver}"), device.join("driver")).unwrap();
+            assert_eq!(in_the_way(&root, member), None, "{driver}");
+            fs::remove_file(device.join("driver")).unwrap();
+        }
+        symlink("../../drivers/igbvf", device.join("driver")).unwrap();
+        assert_eq!(in_the_way(&root, member).as_deref(), Some("0000:01:10.0 (driver igbvf)"));
+    }
 }

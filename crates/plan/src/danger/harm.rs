@@ -6,12 +6,13 @@ use indexmap::IndexSet;
 use penstock_model::{
     Bdf, GuestName, InterfaceAddress, Inventory,
     inventory::{Interface, Sriov, Vf},
+    pci::is_vfio,
 };
 
 use super::drivers;
 use crate::{
     Action, BootAction, Direction, DriveAction, FileAction, FunctionAction, GuestAction, Plan,
-    RealTimeAction, Step, drivers::VFIO,
+    RealTimeAction, Step,
 };
 
 /// What a step does to a function that is there before it.
@@ -350,10 +351,41 @@ fn present(sriov: &Sriov) -> impl Iterator<Item = Bdf> {
 pub fn given_to_vfio(step: &Step) -> Option<Bdf> {
     match &step.action {
         Action::Function(FunctionAction::SetDriver { function, driver: Some(driver), .. })
-            if driver == VFIO =>
+            if is_vfio(driver) =>
         {
             Some(*function)
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fact, StepId};
+
+    #[test]
+    fn each_driver_of_vfio_is_given_functions() {
+        let function: Bdf = "0000:01:10.0".parse().unwrap();
+        let given = |driver: Option<&str>| {
+            let driver = driver.map(str::to_owned);
+            let action: Action = FunctionAction::SetDriver { function, driver, mac: None }.into();
+            given_to_vfio(&Step {
+                id: StepId(1),
+                postcondition: Fact::after(&action),
+                action,
+                reason: String::new(),
+                needs: Vec::new(),
+                inverse: None,
+                best_effort: false,
+                guest: None,
+            })
+        };
+        for driver in ["vfio-pci", "mlx5_vfio_pci"] {
+            assert_eq!(given(Some(driver)), Some(function), "{driver}");
+        }
+        for driver in [None, Some("mlx5_core"), Some("pci-stub")] {
+            assert_eq!(given(driver), None, "{driver:?}");
+        }
     }
 }
