@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// So long a board may take to list its guests.
-const LISTING: Duration = Duration::from_secs(60);
+const LISTING: Duration = Duration::from_secs(10);
 
 /// Runs one of the verbs of `board`.
 ///

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use crate::{
     arguments::{Extent, Rehearse},
-    bench::{Choice, outcome, remote::Measuring},
+    bench::{Choice, Requested, RequestedRun, outcome, remote::Measuring},
     boards::Boards,
     commands::verify::table,
     failure::{Failure, Status},
@@ -48,7 +48,7 @@ pub fn run(arguments: &Rehearse, settings: &Settings, printer: &mut Printer) -> 
         // Nothing was rehearsed that there could be a report of.
         Err(failure) if !rehearsal.has_begun(failure.status) => {
             printer.done();
-            directory.discard();
+            directory.discard(&[RequestedRun::FILE]);
             return Err(failure);
         }
         outcome => outcome,

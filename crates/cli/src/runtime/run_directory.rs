@@ -65,14 +65,15 @@ impl RunDirectory {
         Err(Failure::new(Status::BadInput, text).hint(ANOTHER))
     }
 
-    /// Leaves nothing behind of a run that did not come to begin: what this one has written, and the directories that it made.
-    pub fn discard(self) {
+    /// Leaves nothing behind of a run that did not come to begin: neither these files, which it has written, nor the directories that it made.
+    /// What somebody else has put there meanwhile stays, and what it is in.
+    pub fn discard(self, written: &[&str]) {
         let made = self.made.clone();
-        for name in files::list(&self.path).unwrap_or_default() {
+        for name in written {
             let _ = files::remove_file(self.path.join(name));
         }
+        // The lock goes last.
         drop(self);
-        // One that has something else in it by now stays, and those above it.
         let _ = made.iter().try_for_each(files::remove_directory);
     }
 
@@ -278,17 +279,24 @@ mod tests {
         let new = there.path().join("runs/m-1");
         let directory = create(&new);
         files::write_atomic(new.join("run.json"), "{}").unwrap();
-        directory.discard();
+        directory.discard(&["run.json"]);
         assert!(files::list(there.path()).unwrap().is_empty());
         // With the run of another beside it.
         let (directory, _other) = (create(&new), create(&there.path().join("runs/m-2")));
-        directory.discard();
+        directory.discard(&["run.json"]);
         assert_eq!(files::list(there.path().join("runs")).unwrap(), ["m-2"]);
         // One that somebody had made.
         let own = there.path().join("own");
         files::create_dir_all(&own).unwrap();
-        create(&own).discard();
+        create(&own).discard(&[]);
         assert!(files::list(&own).unwrap().is_empty());
+        // What somebody has put there meanwhile is not this run's.
+        for path in [&own, &new] {
+            let directory = create(path);
+            files::write_atomic(path.join("notes.txt"), "mine").unwrap();
+            directory.discard(&["run.json"]);
+            assert_eq!(files::list(path).unwrap(), ["notes.txt"]);
+        }
     }
 
     #[test]
