@@ -565,6 +565,20 @@ fn what_an_undo_could_not_take_back_is_told_from_what_somebody_makes_of_it_then(
     }
 }
 
+/// The way back of a run that did all of its plan, on a machine that knows this of its PF, and where a guest that the model does not have runs
+/// with a VF of it.
+fn way_back_while_a_stranger_has_a_vf(plan: &Plan, pf_is: (String, String)) -> UndoPlan {
+    let steps = plan.steps.iter().map(|step| (step.id, Fate::Done)).collect();
+    let state = RunState { steps, ..RunState::read(&[], false) };
+    let mut present = Machine::before().inventory();
+    let functions = vec![present.pfs[0].sriov.as_ref().unwrap().vfs[3].bdf];
+    present
+        .guests
+        .insert(guest("stranger"), FoundGuest { running: true, functions, ..FoundGuest::default() });
+    let mut machine = Machine::with([pf_is].into());
+    way_back(&[RunToUndo { id: RunId(1), plan, state: &state }], &present, &mut machine)
+}
+
 #[test]
 fn what_stays_holds_also_what_stands_below_an_interface_that_comes_back() {
     let autoprobe = |on| FunctionAction::SetAutoprobe { pf: pf(0), on };
@@ -578,16 +592,7 @@ fn what_stays_holds_also_what_stands_below_an_interface_that_comes_back() {
         ],
         ..Plan::default()
     };
-    let steps = plan.steps.iter().map(|step| (step.id, Fate::Done)).collect();
-    let state = RunState { steps, ..RunState::read(&[], false) };
-    let mut present = Machine::before().inventory();
-    let functions = vec![present.pfs[0].sriov.as_ref().unwrap().vfs[3].bdf];
-    present
-        .guests
-        .insert(guest("stranger"), FoundGuest { running: true, functions, ..FoundGuest::default() });
-    let mut machine = Machine::with([(format!("vfs {}", pf(0)), "8".to_owned())].into());
-    let taken = [RunToUndo { id: RunId(1), plan: &plan, state: &state }];
-    let way = way_back(&taken, &present, &mut machine);
+    let way = way_back_while_a_stranger_has_a_vf(&plan, (format!("vfs {}", pf(0)), "8".to_owned()));
     assert_eq!(way.origins, [(RunId(1), StepId(2))], "{:?}", way.kept);
 }
 

@@ -61,16 +61,7 @@ fn what_comes_back_of_a_vf_stays_with_the_number_of_vfs_that_it_comes_with() {
         ],
         ..Plan::default()
     };
-    let steps = plan.steps.iter().map(|step| (step.id, Fate::Done)).collect();
-    let state = RunState { steps, ..RunState::read(&[], false) };
-    let mut present = Machine::before().inventory();
-    let functions = vec![present.pfs[0].sriov.as_ref().unwrap().vfs[3].bdf];
-    present
-        .guests
-        .insert(guest("stranger"), FoundGuest { running: true, functions, ..FoundGuest::default() });
-    let mut machine = Machine::with([(format!("vfs {}", pf(0)), "4".to_owned())].into());
-    let taken = [RunToUndo { id: RunId(1), plan: &plan, state: &state }];
-    let way = way_back(&taken, &present, &mut machine);
+    let way = way_back_while_a_stranger_has_a_vf(&plan, (format!("vfs {}", pf(0)), "4".to_owned()));
     assert_eq!(way.origins, [], "{:?}", way.kept);
     assert_eq!(
         way.kept.iter().map(|kept| (kept.step, kept.for_now)).collect::<Vec<_>>(),
@@ -79,7 +70,6 @@ fn what_comes_back_of_a_vf_stays_with_the_number_of_vfs_that_it_comes_with() {
     assert!(way.kept[0].why.contains("is not there, and"), "{}", way.kept[0].why);
 
     // Nobody makes VFs of a PF that has gone: nothing waits for them, and each step tells itself what it finds.
-    let mut machine = Machine::with([(format!("gone {}", pf(0)), String::new())].into());
-    let way = way_back(&taken, &present, &mut machine);
+    let way = way_back_while_a_stranger_has_a_vf(&plan, (format!("gone {}", pf(0)), String::new()));
     assert_eq!(way.origins, [(RunId(1), StepId(2)), (RunId(1), StepId(1))], "{:?}", way.kept);
 }
